@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/linked"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -18,8 +19,8 @@ import (
 type Watcher struct {
 	*shared
 	cfg       Config
-	functions []function
-	events    eventSource
+	functions []event.Function
+	events    event.Source
 	discovery *discovery
 	pythons   *python.Processes
 	sources   sourceList
@@ -29,7 +30,7 @@ type Watcher struct {
 
 	// Used by the reader only.
 	processes map[uint32]*process
-	starts    map[uint32]startRecord
+	starts    map[uint32]event.StartRecord
 	ended     chan struct{} // closed when the reader returns
 }
 
@@ -41,13 +42,13 @@ type Watcher struct {
 func New(cfg Config) (*Watcher, error) {
 	cfg = cfg.complete()
 	for _, text := range cfg.Functions {
-		pair, err := parsePair(text)
+		pair, err := event.ParsePair(text)
 		if err != nil {
 			return nil, unreadable{fmt.Errorf("attach: %w", err)}
 		}
 		cfg.pairs = append(cfg.pairs, pair)
 	}
-	functions := watched(cfg.pairs)
+	functions := event.Watched(cfg.pairs)
 	p, err := newEventSource(cfg, functions)
 	if err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
@@ -55,12 +56,12 @@ func New(cfg Config) (*Watcher, error) {
 	w := assemble(cfg, functions, p)
 	if !cfg.Preload {
 		if err := w.discovery.probeFirst(cfg.Libraries); err != nil {
-			p.close()
+			p.Close()
 			return nil, fmt.Errorf("attach: %w", err)
 		}
 		go w.discovery.scanLoop(cfg.searchEvery)
 	}
-	p.readExecs(w.pythons, w.discovery.programStarted)
+	p.ReadExecs(w.discovery.programStarted, w.pythons.AwaitInterpreter)
 	go w.read()
 	return w, nil
 }
@@ -70,22 +71,22 @@ type unreadable struct{ error }
 
 func (unreadable) Is(target error) bool { return target == fs.ErrInvalid }
 
-func assemble(cfg Config, functions []function, from eventSource) *Watcher {
+func assemble(cfg Config, functions []event.Function, from event.Source) *Watcher {
 	all := &shared{start: time.Now(), driver: newDriver(cfg.Driver), prior: make(map[uint32]*priorState), voidResults: make(map[int]bool)}
 	if from != nil {
 		all.clock = monotonic()
 	}
 	runs := python.NewProcesses(
-		func(pid int, l python.Layout) error { return from.setPythonLayout(pid, l) }, func(pid int) { from.clearPythonLayout(pid) },
+		func(pid int, l python.Layout) error { return from.SetPythonLayout(pid, l) }, func(pid int) { from.ClearPythonLayout(pid) },
 	)
 	return &Watcher{
 		shared: all, cfg: cfg, functions: functions, events: from, pythons: runs,
 		discovery: newDiscovery(all, from, functions, runs), sources: sourceList{shared: all},
-		processes: make(map[uint32]*process), starts: make(map[uint32]startRecord), ended: make(chan struct{}),
+		processes: make(map[uint32]*process), starts: make(map[uint32]event.StartRecord), ended: make(chan struct{}),
 	}
 }
 
-func newEventSource(cfg Config, functions []function) (eventSource, error) {
+func newEventSource(cfg Config, functions []event.Function) (event.Source, error) {
 	if cfg.Preload {
 		s, err := newSockets(cfg, functions)
 		if err != nil {
@@ -115,7 +116,7 @@ func (w *Watcher) Watch(pid int) error {
 		w.prior[uint32(pid)] = before
 		w.mu.Unlock()
 		w.discovery.add(pid)
-		if err := w.events.watch(pid); err != nil {
+		if err := w.events.Watch(pid); err != nil {
 			return fmt.Errorf("attach: %w", err)
 		}
 	}
@@ -126,15 +127,15 @@ func (w *Watcher) Watch(pid int) error {
 // cmd.Env what makes the command load the library. Other processes that this program starts in the
 // meantime are watched too. The error is cmd.Start's, or says why the command cannot be watched.
 func (w *Watcher) Start(cmd *exec.Cmd) error {
-	cmd.Env = w.events.environ(cmd.Environ())
+	cmd.Env = w.events.Environ(cmd.Environ())
 	if !w.cfg.Preload {
 		w.discovery.probeLinked(linked.OfCommand(cmd.Path, cmd.Dir, cmd.Env), math.MaxUint64)
 	}
-	if err := w.events.watch(os.Getpid()); err != nil {
+	if err := w.events.Watch(os.Getpid()); err != nil {
 		return fmt.Errorf("attach: %w", err)
 	}
 	err := cmd.Start()
-	w.events.unwatch(os.Getpid())
+	w.events.Unwatch(os.Getpid())
 	return err
 }
 
@@ -146,7 +147,7 @@ func (w *Watcher) Sync() {
 	w.mu.Lock()
 	w.drained = done
 	w.mu.Unlock()
-	if w.events.flush() != nil {
+	if w.events.Flush() != nil {
 		return // the watcher is closed, and has read all
 	}
 	select {
@@ -205,10 +206,10 @@ func (w *Watcher) Close() error {
 		w.warn(0, library+" was found nowhere: not where the dynamic loader looks, and in no process that was watched. Name its path (--functions, Config.Functions)")
 		w.mu.Unlock()
 	}
-	w.events.detach()
+	w.events.Detach()
 	w.Sync()
-	w.events.interrupt()
+	w.events.Interrupt()
 	<-w.ended
-	w.events.close()
+	w.events.Close()
 	return nil
 }

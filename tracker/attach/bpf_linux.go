@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
@@ -103,7 +104,7 @@ func (m *bpf) prologue() asm.Instructions {
 }
 
 // reserve reserves an event in the ring buffer, and sets the fields that all events have.
-func (m *bpf) reserve(size int32, function int, p phase) asm.Instructions {
+func (m *bpf) reserve(size int32, function int, p event.Phase) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMapPtr(asm.R1, m.ring.FD()),
 		asm.Mov.Imm(asm.R2, size),
@@ -112,10 +113,10 @@ func (m *bpf) reserve(size int32, function int, p phase) asm.Instructions {
 		asm.JEq.Imm(asm.R0, 0, "lost"),
 		asm.Mov.Reg(regEvent, asm.R0),
 		asm.FnKtimeGetNs.Call(),
-		asm.StoreMem(regEvent, offTime, asm.R0, asm.DWord),
-		asm.StoreMem(regEvent, offThread, regThread, asm.DWord),
+		asm.StoreMem(regEvent, event.OffTime, asm.R0, asm.DWord),
+		asm.StoreMem(regEvent, event.OffThread, regThread, asm.DWord),
 		asm.LoadImm(asm.R1, int64(p)<<32|int64(function), asm.DWord),
-		asm.StoreMem(regEvent, offWhat, asm.R1, asm.DWord),
+		asm.StoreMem(regEvent, event.OffWhat, asm.R1, asm.DWord),
 	}
 }
 
@@ -151,19 +152,19 @@ const (
 
 // shortEvent writes an event whose arguments are the word in slotWord, the number that generation set,
 // the thread's control group and, after an exec, the kernel's name of the program.
-func (m *bpf) shortEvent(p phase, n wakeUp) asm.Instructions {
-	ins := m.reserve(shortSize, 0, p)
-	ins = append(ins, zero(offResult, shortSize)...)
+func (m *bpf) shortEvent(p event.Phase, n wakeUp) asm.Instructions {
+	ins := m.reserve(event.ShortSize, 0, p)
+	ins = append(ins, zero(event.OffResult, event.ShortSize)...)
 	ins = append(ins,
 		asm.LoadMem(asm.R1, asm.RFP, slotWord, asm.DWord),
-		asm.StoreMem(regEvent, offArgs, asm.R1, asm.DWord),
+		asm.StoreMem(regEvent, event.OffArgs, asm.R1, asm.DWord),
 		asm.LoadMem(asm.R1, asm.RFP, slotScratch, asm.DWord),
-		asm.StoreMem(regEvent, offArgs+8, asm.R1, asm.DWord),
+		asm.StoreMem(regEvent, event.OffArgs+8, asm.R1, asm.DWord),
 		asm.FnGetCurrentCgroupId.Call(),
-		asm.StoreMem(regEvent, offArgs+16, asm.R0, asm.DWord),
+		asm.StoreMem(regEvent, event.OffArgs+16, asm.R0, asm.DWord),
 	)
-	if p == execed {
-		ins = append(ins, asm.Mov.Reg(asm.R1, regEvent), asm.Add.Imm(asm.R1, offArgs+24), asm.Mov.Imm(asm.R2, 16), asm.FnGetCurrentComm.Call())
+	if p == event.Execed {
+		ins = append(ins, asm.Mov.Reg(asm.R1, regEvent), asm.Add.Imm(asm.R1, event.OffArgs+24), asm.Mov.Imm(asm.R2, 16), asm.FnGetCurrentComm.Call())
 	}
 	ins = append(ins, submit(n)...)
 	return append(ins, m.epilogue()...)
@@ -181,7 +182,7 @@ func (m *bpf) fork() asm.Instructions {
 		asm.JEq.Reg(asm.R1, asm.R2, "end"), // a thread of the same process
 	)
 	ins = append(ins, m.generation(slotWord)...)
-	return append(ins, m.shortEvent(forked, wake)...)
+	return append(ins, m.shortEvent(event.Forked, wake)...)
 }
 
 // generation sets a new code generation, since which code may have been unmapped, for the process whose
@@ -226,7 +227,7 @@ func (m *bpf) exec() asm.Instructions {
 		asm.LoadMem(asm.R1, asm.RFP, slotScratch, asm.DWord),
 		asm.StoreMem(asm.RFP, slotWord, asm.R1, asm.DWord),
 	)
-	return append(ins, m.shortEvent(execed, wake)...)
+	return append(ins, m.shortEvent(event.Execed, wake)...)
 }
 
 // dlopen sets a new code generation before the process maps code.
@@ -243,7 +244,7 @@ func (m *bpf) dlopen() asm.Instructions {
 // no code was unmapped between an event and a read of the maps, the maps hold for the addresses of the
 // event.
 func (m *bpf) dlclose() asm.Instructions {
-	return slices.Concat(m.prologue(), m.generation(slotKey), store(asm.RFP, slotWord, 0), m.shortEvent(codeUnloaded, noWake))
+	return slices.Concat(m.prologue(), m.generation(slotKey), store(asm.RFP, slotWord, 0), m.shortEvent(event.CodeUnloaded, noWake))
 }
 
 // outputExec outputs the record in slotExec to the ring buffer of execs.
@@ -281,14 +282,14 @@ func (m *bpf) exit() asm.Instructions {
 		asm.Mov.Imm(asm.R0, 0).WithSymbol("thread"),
 	)
 	ins = append(ins, store(asm.RFP, slotScratch, 0)...)
-	return append(ins, m.shortEvent(exited, wake)...)
+	return append(ins, m.shortEvent(event.Exited, wake)...)
 }
 
 // entryProbe is the program at the start of a function. A watched call inside a watched call is internal
 // to the library and ignored, unless it frees. A call that never returned (by longjmp) is recognized by
 // its stack pointer, which is not above that of this call.
-func (m *bpf) entryProbe(index int, f function) asm.Instructions {
-	effect := f.effect
+func (m *bpf) entryProbe(index int, f event.Function) asm.Instructions {
+	effect := f.Effect
 	ins := m.prologue()
 	ins = append(ins, lookUp(m.callsOf(f), slotThread)...)
 	ins = append(ins,
@@ -296,7 +297,7 @@ func (m *bpf) entryProbe(index int, f function) asm.Instructions {
 		asm.JEq.Imm(asm.R0, 0, "outer"),
 		asm.LoadMem(asm.R1, asm.R0, callStack, asm.DWord),
 	)
-	if effect != libraryFrees {
+	if effect != event.LibraryFrees {
 		ins = append(ins, asm.JGT.Reg(asm.R1, asm.R2, "end"))
 	}
 	ins = append(ins,
@@ -309,10 +310,10 @@ func (m *bpf) entryProbe(index int, f function) asm.Instructions {
 			asm.StoreMem(asm.RFP, slotCall+callArguments+8*int16(i), asm.R1, asm.DWord),
 		)
 	}
-	if !effect.entryOnly() {
+	if !effect.EntryOnly() {
 		ins = append(append(ins, saveReturnAddress(f)...), saveCall(m.callsOf(f))...)
 	}
-	if effect.appliesAtEntry() || effect.entryOnly() {
+	if effect.AppliesAtEntry() || effect.EntryOnly() {
 		return append(ins, m.outputCall(index)...)
 	}
 	return append(ins, end()...)
@@ -320,10 +321,10 @@ func (m *bpf) entryProbe(index int, f function) asm.Instructions {
 
 // saveReturnAddress saves the return address of a library's function. The kernel replaces it by its
 // trampoline for the uretprobe, which would hide the callers of driver calls in the function.
-func saveReturnAddress(f function) asm.Instructions {
+func saveReturnAddress(f event.Function) asm.Instructions {
 	ins := store(asm.RFP, slotCall+callReturn, 0)
 	switch {
-	case f.library == "":
+	case f.Library == "":
 	case linkReg >= 0:
 		ins = append(ins, asm.LoadMem(asm.R1, regCtx, linkReg, asm.DWord), asm.StoreMem(asm.RFP, slotCall+callReturn, asm.R1, asm.DWord))
 	default:
@@ -353,11 +354,11 @@ func saveCall(calls *ebpf.Map) asm.Instructions {
 
 // outputCall writes an event of the call in slotCall, and ends the program.
 func (m *bpf) outputCall(index int) asm.Instructions {
-	ins := append(m.reserve(shortSize, index, atEntry), zero(offResult, offArgs)...)
+	ins := append(m.reserve(event.ShortSize, index, event.AtEntry), zero(event.OffResult, event.OffArgs)...)
 	for i := range argumentRegs {
 		ins = append(ins,
 			asm.LoadMem(asm.R1, asm.RFP, slotCall+callArguments+8*int16(i), asm.DWord),
-			asm.StoreMem(regEvent, offArgs+8*int16(i), asm.R1, asm.DWord),
+			asm.StoreMem(regEvent, event.OffArgs+8*int16(i), asm.R1, asm.DWord),
 		)
 	}
 	ins = append(ins, submit(noWake)...)
@@ -369,7 +370,7 @@ func (m *bpf) outputCall(index int) asm.Instructions {
 // at the return of a call.
 
 // staticProbe is the program of a static probe.
-func (m *bpf) staticProbe(index int, f function, its []symbols.NoteArgument) (asm.Instructions, error) {
+func (m *bpf) staticProbe(index int, f event.Function, its []symbols.NoteArgument) (asm.Instructions, error) {
 	ins := append(m.prologue(),
 		asm.LoadMem(asm.R1, regCtx, stackReg, asm.DWord),
 		asm.StoreMem(asm.RFP, slotCall+callStack, asm.R1, asm.DWord),
@@ -385,7 +386,7 @@ func (m *bpf) staticProbe(index int, f function, its []symbols.NoteArgument) (as
 		}
 		ins = append(append(ins, value...), asm.StoreMem(asm.RFP, slotCall+callArguments+8*int16(i), asm.R1, asm.DWord))
 	}
-	if !f.effect.recordsStack() {
+	if !f.Effect.RecordsStack() {
 		return append(ins, m.outputCall(index)...), nil
 	}
 	ins = append(ins, store(asm.RFP, slotCall+callReturn, 0)...)
@@ -398,7 +399,7 @@ func (m *bpf) staticProbe(index int, f function, its []symbols.NoteArgument) (as
 }
 
 // deleteCall ends a program at the end of a call. It starts at the label "done".
-func (m *bpf) deleteCall(f function) asm.Instructions {
+func (m *bpf) deleteCall(f event.Function) asm.Instructions {
 	ins := asm.Instructions{
 		asm.LoadMapPtr(asm.R1, m.callsOf(f).FD()).WithSymbol("done"),
 		asm.Mov.Reg(asm.R2, asm.RFP),
@@ -428,24 +429,24 @@ func (m *bpf) tailCall(number asm.Instruction) asm.Instructions {
 }
 
 // returnProbe is the program at the return of a function.
-func (m *bpf) returnProbe(index int, f function) asm.Instructions {
+func (m *bpf) returnProbe(index int, f event.Function) asm.Instructions {
 	ins := m.prologue()
 	ins = append(ins, m.checkReturn(index, f)...)
-	if f.effect.appliesAtEntry() { // only a failure is reported
+	if f.Effect.AppliesAtEntry() { // only a failure is reported
 		ins = append(ins,
 			asm.LoadMem(asm.R1, regCtx, resultReg, asm.Word),
 			asm.JEq.Imm(asm.R1, 0, "done"),
 		)
 	}
 	notify := noWake
-	if f.effect == makesContext || f.effect == retainsPrimary {
+	if f.Effect == event.MakesContext || f.Effect == event.RetainsPrimary {
 		notify = wake
 	}
-	if f.effect.recordsStack() {
+	if f.Effect.RecordsStack() {
 		ins = append(ins, m.startUnwind(index, asm.Instructions{asm.LoadMem(asm.R1, regCtx, nextReg, asm.DWord)})...)
 		return append(ins, m.epilogue()...)
 	}
-	ins = append(ins, m.reserve(shortSize, index, atReturn)...)
+	ins = append(ins, m.reserve(event.ShortSize, index, event.AtReturn)...)
 	ins = append(ins, writeResult(f)...)
 	ins = append(ins, submit(notify)...)
 	return append(ins, m.deleteCall(f)...)
@@ -454,7 +455,7 @@ func (m *bpf) returnProbe(index int, f function) asm.Instructions {
 // stackEvent is the program that writes the event of an allocation after its stack was unwound: after a
 // copy of the stack if a rule is missing, and with Python frames if the process runs Python. It builds
 // the event in the thread's scratch buffer, or in that for Python frames.
-func (m *bpf) stackEvent(index int, f function) asm.Instructions {
+func (m *bpf) stackEvent(index int, f event.Function) asm.Instructions {
 	ins := append(m.prologue(), lookUp(m.callsOf(f), slotThread)...)
 	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "end"), asm.Mov.Reg(regCall, asm.R0))
 	ins = append(ins, lookUp(m.scratch, slotThread)...)
@@ -466,32 +467,32 @@ func (m *bpf) stackEvent(index int, f function) asm.Instructions {
 	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "native"), asm.Mov.Reg(regEvent, asm.R0))
 	ins = append(append(ins, writeCall(index, f)...), joinFrames()...)
 	ins = append(ins, m.output()...)
-	ins = append(ins, asm.Mov.Imm(asm.R4, 0), asm.StoreMem(regEvent, offPython, asm.R4, asm.DWord), asm.Ja.Label("done")) // the next call may have none
+	ins = append(ins, asm.Mov.Imm(asm.R4, 0), asm.StoreMem(regEvent, event.OffPython, asm.R4, asm.DWord), asm.Ja.Label("done")) // the next call may have none
 
 	ins = append(ins,
 		asm.LoadMem(regEvent, asm.RFP, slotScratch, asm.DWord).WithSymbol("native"),
 		asm.Add.Imm(regEvent, scratchEvent),
 	)
 	ins = append(append(ins, writeCall(index, f)...), sizeOfFrames(asm.R3)...)
-	ins = append(ins, asm.Add.Imm(asm.R3, offFrames))
+	ins = append(ins, asm.Add.Imm(asm.R3, event.OffFrames))
 	ins = append(ins, m.output()...)
 	return append(ins, m.deleteCall(f)...)
 }
 
 // writeCall sets the fields that all events of calls have.
-func writeCall(index int, f function) asm.Instructions {
+func writeCall(index int, f event.Function) asm.Instructions {
 	ins := asm.Instructions{
 		asm.FnKtimeGetNs.Call(),
-		asm.StoreMem(regEvent, offTime, asm.R0, asm.DWord),
-		asm.StoreMem(regEvent, offThread, regThread, asm.DWord),
-		asm.LoadImm(asm.R1, int64(atReturn)<<32|int64(index), asm.DWord),
-		asm.StoreMem(regEvent, offWhat, asm.R1, asm.DWord),
+		asm.StoreMem(regEvent, event.OffTime, asm.R0, asm.DWord),
+		asm.StoreMem(regEvent, event.OffThread, regThread, asm.DWord),
+		asm.LoadImm(asm.R1, int64(event.AtReturn)<<32|int64(index), asm.DWord),
+		asm.StoreMem(regEvent, event.OffWhat, asm.R1, asm.DWord),
 	}
 	ins = append(ins, writeResult(f)...)
 	return append(ins,
 		asm.LoadMem(asm.R2, asm.RFP, slotScratch, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R2, scratchDepth, asm.DWord),
-		asm.StoreMem(regEvent, offDepth, asm.R1, asm.DWord),
+		asm.StoreMem(regEvent, event.OffDepth, asm.R1, asm.DWord),
 	)
 }
 
@@ -499,8 +500,8 @@ func writeCall(index int, f function) asm.Instructions {
 func sizeOfFrames(to asm.Register) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMem(asm.R2, asm.RFP, slotScratch, asm.DWord),
-		asm.LoadMem(to, asm.R2, scratchDepth+inTotal, asm.Byte),
-		asm.JGT.Imm(to, maxFrames, "lost"),
+		asm.LoadMem(to, asm.R2, scratchDepth+event.InTotal, asm.Byte),
+		asm.JGT.Imm(to, event.MaxFrames, "lost"),
 		asm.LSh.Imm(to, 3),
 	}
 }
@@ -509,10 +510,10 @@ func sizeOfFrames(to asm.Register) asm.Instructions {
 func joinFrames() asm.Instructions {
 	const size = regCall // no longer needed for the call
 	ins := append(sizeOfFrames(size),
-		asm.LoadMem(asm.R1, regEvent, offPython, asm.DWord),
-		asm.JGT.Imm(asm.R1, maxPython, "lost"),
+		asm.LoadMem(asm.R1, regEvent, event.OffPython, asm.DWord),
+		asm.JGT.Imm(asm.R1, event.MaxPython, "lost"),
 		asm.LSh.Imm(asm.R1, 4),
-		asm.Add.Imm(asm.R1, offFrames),
+		asm.Add.Imm(asm.R1, event.OffFrames),
 		asm.StoreMem(asm.RFP, slotWord, asm.R1, asm.DWord),
 		asm.Add.Reg(asm.R1, regEvent),
 		asm.Mov.Reg(asm.R3, asm.R2),
@@ -537,7 +538,7 @@ func (m *bpf) output() asm.Instructions {
 
 // checkReturn ends the program unless this is the return of the thread's current call: of the same
 // function, and with the same stack pointer.
-func (m *bpf) checkReturn(index int, f function) asm.Instructions {
+func (m *bpf) checkReturn(index int, f event.Function) asm.Instructions {
 	return append(lookUp(m.callsOf(f), slotThread),
 		asm.JEq.Imm(asm.R0, 0, "end"),
 		asm.Mov.Reg(regCall, asm.R0),
@@ -551,36 +552,36 @@ func (m *bpf) checkReturn(index int, f function) asm.Instructions {
 }
 
 // writeResult sets the result of a call, its arguments and what it wrote through them.
-func writeResult(f function) asm.Instructions {
+func writeResult(f event.Function) asm.Instructions {
 	ins := asm.Instructions{
 		asm.LoadMem(asm.R1, regCtx, resultReg, asm.DWord),
-		asm.StoreMem(regEvent, offResult, asm.R1, asm.DWord),
+		asm.StoreMem(regEvent, event.OffResult, asm.R1, asm.DWord),
 	}
 	for i := range argumentRegs {
 		ins = append(ins,
 			asm.LoadMem(asm.R1, regCall, callArguments+8*int16(i), asm.DWord),
-			asm.StoreMem(regEvent, offArgs+8*int16(i), asm.R1, asm.DWord),
+			asm.StoreMem(regEvent, event.OffArgs+8*int16(i), asm.R1, asm.DWord),
 		)
 	}
-	ins = append(ins, zero(offOut, offArgs)...)
-	if f.effect.recordsStack() {
-		ins = append(ins, zero(offDesc, offDepth)...)
+	ins = append(ins, zero(event.OffOut, event.OffArgs)...)
+	if f.Effect.RecordsStack() {
+		ins = append(ins, zero(event.OffDesc, event.OffDepth)...)
 	}
-	if f.writesResult() {
-		ins = append(ins, readUser(offOut, 8, int16(f.address))...)
+	if f.WritesResult() {
+		ins = append(ins, readUser(event.OffOut, 8, int16(f.Address))...)
 	}
-	if f.effect == allocatesPitched {
-		ins = append(ins, readUser(offPitch, 8, 1)...)
+	if f.Effect == event.AllocatesPitched {
+		ins = append(ins, readUser(event.OffPitch, 8, 1)...)
 	}
-	if f.effect.usesDescriptor() {
-		ins = append(ins, readUser(offDesc, offDepth-offDesc, 1)...)
+	if f.Effect.UsesDescriptor() {
+		ins = append(ins, readUser(event.OffDesc, event.OffDepth-event.OffDesc, 1)...)
 	}
 	return ins
 }
 
 // callsOf returns the map of calls for a function.
-func (m *bpf) callsOf(f function) *ebpf.Map {
-	if f.library != "" {
+func (m *bpf) callsOf(f event.Function) *ebpf.Map {
+	if f.Library != "" {
 		return m.libraryCalls
 	}
 	return m.driverCalls

@@ -8,20 +8,21 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
 // deviceFor returns the device that a call of this thread allocates on.
-func (p *process) deviceFor(f function, e *event, t *thread) deviceID {
+func (p *process) deviceFor(f event.Function, e *event.Event, t *thread) deviceID {
 	switch {
-	case f.block:
-		return blocksOf + deviceID(max(0, int8(e.args[f.device])))
-	case f.memory == alloc.PinnedMemory:
+	case f.Block:
+		return blocksOf + deviceID(max(0, int8(e.Args[f.Device])))
+	case f.Memory == alloc.PinnedMemory:
 		return hostMemory
-	case f.host:
+	case f.Host:
 		return libraryMemory
-	case f.library != "" && t.current() == 0: // a library may allocate without asking the driver
+	case f.Library != "" && t.current() == 0: // a library may allocate without asking the driver
 		if len(p.contexts) == 0 && !p.prior.mayHaveContexts() {
 			return libraryMemory
 		}
@@ -42,32 +43,32 @@ func (p *process) onlyDevice() deviceID {
 	return only
 }
 
-func (p *process) allocated(f function, e *event, t *thread, stack tables.StackID, now time.Duration) {
+func (p *process) allocated(f event.Function, e *event.Event, t *thread, stack tables.StackID, now time.Duration) {
 	s := p.source(p.deviceFor(f, e, t))
-	at := e.out
-	switch f.effect {
-	case registers:
-		at = e.args[0]
-	case libraryReports:
-		at = e.args[f.address]
+	at := e.Out
+	switch f.Effect {
+	case event.Registers:
+		at = e.Args[0]
+	case event.LibraryReports:
+		at = e.Args[f.Address]
 	}
 	stream := alloc.Stream(0)
-	if f.stream != 0 {
-		stream = alloc.Stream(e.args[f.stream])
+	if f.Stream != 0 {
+		stream = alloc.Stream(e.Args[f.Stream])
 	}
-	size, kind := sizeOf(f, e), f.kind
-	if len(f.uses) > 0 {
-		kind = f.kindFor(p.stacks.Stack(stack))
+	size, kind := sizeOf(f, e), f.Kind
+	if len(f.Uses) > 0 {
+		kind = f.KindFor(p.stacks.Stack(stack))
 	}
 	b := &buffer{
-		site: s.ledger.site(tensorKey{kind, f.memory, size}, stack, s.ledger.stream(stream)), ledger: &s.ledger, ptr: alloc.Ptr(at), size: size,
-		context: t.current(), foreign: f.effect == registers || f.memory == alloc.ImportedMemory, block: f.block,
+		site: s.ledger.site(tensorKey{kind, f.Memory, size}, stack, s.ledger.stream(stream)), ledger: &s.ledger, ptr: alloc.Ptr(at), size: size,
+		context: t.current(), foreign: f.Effect == event.Registers || f.Memory == alloc.ImportedMemory, block: f.Block,
 	}
-	if f.effect == creates || f.effect == importsPhysical {
+	if f.Effect == event.Creates || f.Effect == event.ImportsPhysical {
 		b.references, b.context = 1, 0
 		p.physical[at] = b
 	}
-	if f.block {
+	if f.Block {
 		b.context = 0 // PyTorch reports when it frees a block
 	}
 	if before := p.live[b.key()]; before != nil { // the driver reused the address: the free was not seen
@@ -122,13 +123,13 @@ func (p *process) removeMatching(now time.Duration, of func(*buffer) bool) (undo
 	}
 }
 
-func (p *process) freed(f function, e *event, t *thread, now time.Duration) {
-	at := e.args[f.address]
+func (p *process) freed(f event.Function, e *event.Event, t *thread, now time.Duration) {
+	at := e.Args[f.Address]
 	if at == 0 {
 		return
 	}
-	b := p.live[liveKey{alloc.Ptr(at), f.block}]
-	if b == nil && f.without != "" {
+	b := p.live[liveKey{alloc.Ptr(at), f.Block}]
+	if b == nil && f.Without != "" {
 		return // the function that called this one may have reported the free
 	}
 	if b == nil || p.physical[at] == b {
@@ -183,18 +184,18 @@ func (p *process) unmapped(at, size uint64, t *thread, now time.Duration) {
 }
 
 // sizeOf returns the size that a call asked for.
-func sizeOf(f function, e *event) alloc.Bytes {
-	size := e.args[f.size]
-	switch f.effect {
-	case allocatesPitched: // the pitch is known after a success
-		size = product(max(e.pitch, e.args[2]), e.args[3])
-	case allocatesArray: // CUDA_ARRAY_DESCRIPTOR
-		size = product(e.desc[0], max(1, e.desc[1]), elementSize(e.desc[2]))
-	case allocatesArray3D: // CUDA_ARRAY3D_DESCRIPTOR
-		size = product(e.desc[0], max(1, e.desc[1]), max(1, e.desc[2]), elementSize(e.desc[3]))
-	case allocatesMipmapped:
-		size = mipmappedSize(e.desc, uint32(e.args[2]))
-	case imports, importsPhysical:
+func sizeOf(f event.Function, e *event.Event) alloc.Bytes {
+	size := e.Args[f.Size]
+	switch f.Effect {
+	case event.AllocatesPitched: // the pitch is known after a success
+		size = product(max(e.Pitch, e.Args[2]), e.Args[3])
+	case event.AllocatesArray: // CUDA_ARRAY_DESCRIPTOR
+		size = product(e.Desc[0], max(1, e.Desc[1]), elementSize(e.Desc[2]))
+	case event.AllocatesArray3D: // CUDA_ARRAY3D_DESCRIPTOR
+		size = product(e.Desc[0], max(1, e.Desc[1]), max(1, e.Desc[2]), elementSize(e.Desc[3]))
+	case event.AllocatesMipmapped:
+		size = mipmappedSize(e.Desc, uint32(e.Args[2]))
+	case event.Imports, event.ImportsPhysical:
 		size = 0
 	}
 	return alloc.Bytes(min(size, math.MaxInt64))

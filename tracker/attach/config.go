@@ -2,12 +2,10 @@ package attach
 
 import (
 	"cmp"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/nvml"
-	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 )
 
 // Config says how to watch. The zero Config sets probes in the libcuda that a program on this
@@ -62,9 +60,9 @@ type Config struct {
 	// maxStacks is how many different call stacks of a process are kept; 0 is 65,536.
 	maxStacks int
 
-	pairs       []functionPair // parsed from Functions
-	single      bool           // for tests: attach probes one by one, as kernels before 6.6 need it
-	searchEvery time.Duration  // how often the processes are searched for libraries that they opened; 0 is 0.1 s
+	pairs       []event.Pair  // parsed from Functions
+	single      bool          // for tests: attach probes one by one, as kernels before 6.6 need it
+	searchEvery time.Duration // how often the processes are searched for libraries that they opened; 0 is 0.1 s
 }
 
 const (
@@ -91,78 +89,5 @@ func powerOfTwo(n int) int {
 	return p
 }
 
-// preset is a pair of functions with a name.
-type preset struct {
-	pair  string
-	uses  []use
-	cache *cachingAllocator
-	host  bool
-}
-
-// use maps a caller to the kind of memory that it allocates.
-type use struct {
-	caller string // substring of a function name
-	kind   mem.Kind
-}
-
-// cachingAllocator is a library that divides segments of the driver into blocks. Both are watched.
-type cachingAllocator struct {
-	alloc, free string // static probes: alloc has the arguments address, device, size and stream, free has the address
-	instead     []function
-}
-
-// functions returns the functions to watch in a library: its static probes, and the functions for
-// files without them.
-func (c *cachingAllocator) functions(library string) []function {
-	all := []function{
-		{effect: libraryReports, address: 0, device: 1, size: 2, stream: 3, note: c.alloc},
-		{effect: libraryFrees, address: 0, note: c.free},
-	}
-	for _, f := range c.instead {
-		f.without = c.alloc
-		all = append(all, f)
-	}
-	for i := range all {
-		all[i].library, all[i].block = library, true
-	}
-	return all
-}
-
-const pytorchCache = "c10::cuda::CUDACachingAllocator::Native::"
-
-// presets are the functions of common libraries, by name. Their arguments are those in the headers:
-// ggml-backend.h, hip_runtime_api.h, ze_api.h, cuvs/core/c_api.h, icicle/runtime.h.
-var presets = map[string]preset{
-	// All backends of ggml allocate through it, in llama.cpp, ollama, LocalAI, yzma and
-	// whisper.cpp.
-	"ggml": {pair: "libggml-base.so:ggml_backend_buft_alloc_buffer(size=2),ggml_backend_buffer_free", uses: []use{
-		{"llama_kv_cache", "KV"},
-		{"llama_memory_recurrent", "KV"},
-		{"whisper_kv_cache_init", "KV"},
-		{"load_tensors", "Weights"},
-		{"whisper_model_load", "Weights"},
-		{"ggml_gallocr_reserve", "Compute"},
-		{"ggml_gallocr_alloc_graph", "Compute"},
-		{"ggml_backend_sched_reserve", "Compute"}, // for builds in which the two before have no symbols
-		{"ggml_backend_sched_alloc_graph", "Compute"},
-		{"llama_context::output_reserve", "Output"},
-	}},
-	// By CUDACachingAllocator.cpp. One of the two functions that free may be inlined
-	// into the other; otherwise both are seen for one block.
-	"pytorch": {pair: "libc10_cuda.so:" + pytorchCache + "NativeCachingAllocator::malloc," + pytorchCache + "local_raw_delete", cache: &cachingAllocator{
-		alloc: "pytorch:malloc", free: "pytorch:free", instead: []function{
-			{effect: libraryAllocates, address: 1, device: 2, size: 3, stream: 4, void: true, symbols: []string{pytorchCache + "NativeCachingAllocator::malloc"}},
-			{effect: libraryFrees, address: 1, symbols: []string{pytorchCache + "NativeCachingAllocator::free"}},
-			{effect: libraryFrees, address: 0, symbols: []string{pytorchCache + "local_raw_delete"}},
-		},
-	}},
-	"pytorch-cpu": {pair: "libc10.so:c10::alloc_cpu,c10::free_cpu", host: true},
-
-	"hip":        {pair: "libamdhip64.so:hipMalloc(size=2,out=1),hipFree"},
-	"level-zero": {pair: "libze_loader.so:zeMemAllocDevice(size=3,out=6),zeMemFree(address=2)"},
-	"cuvs":       {pair: "libcuvs_c.so:cuvsRMMAlloc(size=3,out=2),cuvsRMMFree(address=2)"},
-	"icicle":     {pair: "libicicle_device.so:icicle_malloc(size=2,out=1),icicle_free"},
-}
-
 // Pairs returns the names of pairs that Config.Functions may have.
-func Pairs() []string { return slices.Sorted(maps.Keys(presets)) }
+func Pairs() []string { return event.PairNames() }

@@ -15,7 +15,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/linked"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
@@ -24,11 +26,11 @@ import (
 // functions probed. It watches the processes that may load more of them.
 type discovery struct {
 	all     *shared
-	events  eventSource
+	events  event.Source
 	pythons *python.Processes
 	stopped chan struct{}
 
-	functions []function
+	functions []event.Function
 	wanted    []string // the libraries of functions: "" is libcuda
 
 	mu     sync.Mutex
@@ -49,11 +51,11 @@ const maxFailed = 1 << 10
 // loaders are the files of loader. Before glibc 2.34 dlopen is in libdl.
 var loaders = []string{"libc.so.6", "libdl.so.2"}
 
-func newDiscovery(all *shared, to eventSource, functions []function, runs *python.Processes) *discovery {
+func newDiscovery(all *shared, to event.Source, functions []event.Function, runs *python.Processes) *discovery {
 	l := &discovery{all: all, events: to, pythons: runs, functions: functions, stopped: make(chan struct{}), pids: make(map[int]bool), failed: make(map[string]bool), exists: make(map[string]bool)}
 	for _, f := range functions {
-		if !slices.Contains(l.wanted, f.library) {
-			l.wanted = append(l.wanted, f.library)
+		if !slices.Contains(l.wanted, f.Library) {
+			l.wanted = append(l.wanted, f.Library)
 		}
 	}
 	return l
@@ -99,18 +101,18 @@ func (l *discovery) probe(path, library string) (its probed, isNew bool, err err
 		return l.files[i], false, nil
 	}
 	l.findVoidResults(path, library)
-	if err := l.events.probeLibrary(path, library); err != nil {
+	if err := l.events.ProbeLibrary(path, library); err != nil {
 		return its, false, fmt.Errorf("%s: %w", path, err)
 	}
 	its = probed{info, monotonic()}
 	l.files = append(l.files, its)
-	return its, library != loader, nil
+	return its, library != event.Loader, nil
 }
 
 // findVoidResults records the functions that return nothing according to a library's file.
 func (l *discovery) findVoidResults(path, library string) {
 	for i, f := range l.functions {
-		if f.library == library && f.effect == libraryAllocates && !f.returned && !f.void && symbols.ReturnsNothing(path, f.symbols[0]) {
+		if f.Library == library && f.Effect == event.LibraryAllocates && !f.Returned && !f.Void && symbols.ReturnsNothing(path, f.Symbols[0]) {
 			l.all.mu.Lock()
 			l.all.voidResults[i] = true
 			l.all.mu.Unlock()
@@ -139,7 +141,7 @@ func (l *discovery) probeFirst(given []string) error {
 		}
 	}
 	for _, library := range loaders {
-		_ = l.probeAny(loader, defaultLibraries(library), false) // without it, replaced code is noticed late
+		_ = l.probeAny(event.Loader, defaultLibraries(library), false) // without it, replaced code is noticed late
 	}
 	return nil
 }
@@ -199,14 +201,14 @@ func (l *discovery) probeLoaded() (late map[int]string, err error) {
 	late = make(map[int]string)
 	for pid := range maps.Keys(l.pids) {
 		at := time.Now()
-		mappings, err := symbols.ReadMaps(pid)
+		mappings, err := procfs.ReadMaps(pid)
 		if err != nil {
 			continue // the process has ended
 		}
 		l.pythons.Detect(pid, mappings, at)
 		for _, m := range mappings {
 			library, ok := l.libraryOf(m.Path)
-			file := symbols.InRoot(pid, m.Path)
+			file := procfs.InRoot(pid, m.Path)
 			if !ok || l.failed[file] {
 				continue
 			}
@@ -219,7 +221,7 @@ func (l *discovery) probeLoaded() (late map[int]string, err error) {
 					clear(l.failed)
 				}
 				l.failed[file] = true
-				if library == loader {
+				if library == event.Loader {
 					continue
 				}
 				return late, fmt.Errorf("process %d: %w", pid, err)
@@ -236,16 +238,16 @@ func (l *discovery) probeLoaded() (late map[int]string, err error) {
 // programStarted probes the libraries that a program which has just started is linked with, usually
 // before the dynamic loader loads them. If calls may have come before the probes, it adds a warning,
 // even if the program has ended by now.
-func (l *discovery) programStarted(of program, file string) {
-	pid := int(of.pid)
-	fresh := l.probeLinked(linked.OfProcess(pid), of.number)
+func (l *discovery) programStarted(of event.Program, file string) {
+	pid := int(of.PID)
+	fresh := l.probeLinked(linked.OfProcess(pid), of.Number)
 	if !l.stillRuns(of) { // so the list may be incomplete, or another program's
 		if _, err := os.Stat(file); err != nil || !filepath.IsAbs(file) {
 			l.all.mu.Lock()
 			l.all.warn(time.Since(l.all.start), "a program ended before it was seen what it is linked with: name the files of libraries that programs bring along (--library, --functions)")
 			l.all.mu.Unlock()
 		}
-		maps.Copy(fresh, l.probeLinked(linked.OfCommand(file, "", os.Environ()), of.number))
+		maps.Copy(fresh, l.probeLinked(linked.OfCommand(file, "", os.Environ()), of.Number))
 	}
 	for path, its := range fresh {
 		if hasLoaded(pid, its) || !l.stillRuns(of) {
@@ -255,9 +257,9 @@ func (l *discovery) programStarted(of program, file string) {
 }
 
 // stillRuns reports whether a process still runs a program, and has unmapped none of its code.
-func (l *discovery) stillRuns(of program) bool {
-	_, since, ok := l.events.codeGeneration(int(of.pid))
-	return ok && since == uint32(of.number) && !hasEnded(int(of.pid))
+func (l *discovery) stillRuns(of event.Program) bool {
+	_, since, ok := l.events.CodeGeneration(int(of.PID))
+	return ok && since == uint32(of.Number) && !hasEnded(int(of.PID))
 }
 
 // hasEnded reports whether a process has exited. It may still be a zombie.
@@ -281,7 +283,7 @@ func (l *discovery) probeLinked(with linked.Program, began uint64) map[string]pr
 			if isNew {
 				l.addProcessesWith(its, path, late)
 			}
-			if err == nil && library != loader && its.since > began {
+			if err == nil && library != event.Loader && its.since > began {
 				fresh[path] = its
 			}
 		}
@@ -304,9 +306,9 @@ func (l *discovery) addProcessesWith(its probed, path string, to map[int]string)
 
 // hasLoaded reports whether a process has loaded a file.
 func hasLoaded(pid int, its probed) bool {
-	mappings, _ := symbols.ReadMaps(pid)
-	return slices.ContainsFunc(mappings, func(m symbols.Mapping) bool {
-		info, err := os.Stat(symbols.InRoot(pid, m.Path))
+	mappings, _ := procfs.ReadMaps(pid)
+	return slices.ContainsFunc(mappings, func(m procfs.Mapping) bool {
+		info, err := os.Stat(procfs.InRoot(pid, m.Path))
 		return err == nil && os.SameFile(info, its.file)
 	})
 }
@@ -332,7 +334,7 @@ func (l *discovery) noteLate(pid int, path string) {
 // libraryOf returns the wanted library that the file at path belongs to.
 func (l *discovery) libraryOf(path string) (library string, ok bool) {
 	if slices.Contains(loaders, filepath.Base(path)) {
-		return loader, true
+		return event.Loader, true
 	}
 	for _, library := range l.wanted {
 		switch name := cmp.Or(library, "libcuda.so"); {

@@ -14,17 +14,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 )
 
 // anyLibrary is a feed that can watch every file, or none.
 type anyLibrary struct {
-	eventSource
+	event.Source
 	err error
 }
 
-func (a anyLibrary) probeLibrary(_, _ string) error { return a.err }
+func (a anyLibrary) ProbeLibrary(_, _ string) error { return a.err }
 
 // asks is a Driver that asks for the lock.
 type asks struct {
@@ -44,7 +44,7 @@ func ofThisProcess(t *testing.T, err error) *discovery {
 	self, exeErr := os.Executable()
 	require.NoError(t, exeErr)
 	all := &shared{prior: make(map[uint32]*priorState)}
-	l := newDiscovery(all, anyLibrary{err: err}, []function{{library: self}}, python.NewProcesses(nil, nil))
+	l := newDiscovery(all, anyLibrary{err: err}, []event.Function{{Library: self}}, python.NewProcesses(nil, nil))
 	all.driver = asks{free: func() bool {
 		free := l.mu.TryLock()
 		if free {
@@ -75,7 +75,7 @@ func TestALibraryOfTwoProcesses(t *testing.T) {
 	path, err = filepath.EvalSymlinks(path)
 	require.NoError(t, err)
 	all := &shared{driver: noDriver{}, prior: make(map[uint32]*priorState)}
-	l := newDiscovery(all, anyLibrary{}, []function{{library: path}}, python.NewProcesses(nil, nil))
+	l := newDiscovery(all, anyLibrary{}, []event.Function{{Library: path}}, python.NewProcesses(nil, nil))
 	for range 2 {
 		cmd := exec.Command(path)
 		in, err := cmd.StdinPipe()
@@ -115,7 +115,7 @@ func TestFilesOfALibrary(t *testing.T) {
 	assert.Subset(t, defaultLibraries("libpool.so"), want)
 	assert.NotContains(t, defaultLibraries("libpool.so"), library+".txt")
 	for given, its := range map[string]int{"libpool.so": 3, library: 3, library + ".0": 2} {
-		l := newDiscovery(&shared{}, anyLibrary{}, []function{{library: given}}, python.NewProcesses(nil, nil))
+		l := newDiscovery(&shared{}, anyLibrary{}, []event.Function{{Library: given}}, python.NewProcesses(nil, nil))
 		require.NoError(t, l.probeFirst(nil))
 		assert.Empty(t, l.stop(), "it exists")
 		found := 0
@@ -134,7 +134,7 @@ func TestFilesOfALibrary(t *testing.T) {
 
 // TestALibraryThatIsNowhere is distinguished from one that was found late.
 func TestALibraryThatIsNowhere(t *testing.T) {
-	l := newDiscovery(&shared{}, anyLibrary{}, []function{{}, {library: "libnowhere.so"}}, python.NewProcesses(nil, nil))
+	l := newDiscovery(&shared{}, anyLibrary{}, []event.Function{{}, {Library: "libnowhere.so"}}, python.NewProcesses(nil, nil))
 	require.NoError(t, l.probeFirst(nil))
 	assert.Equal(t, []string{"libnowhere.so"}, l.stop())
 }

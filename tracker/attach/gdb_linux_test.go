@@ -17,6 +17,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
@@ -80,7 +82,7 @@ func (d debugged) run(t *testing.T, program string, args ...string) (calls []byG
 }
 
 // resolved names the callers as the watcher would in another process that runs the same.
-func (c byGDB) resolved(t *testing.T, s *symbols.Symbolizer, files map[string]symbols.Mapping) mem.Stack {
+func (c byGDB) resolved(t *testing.T, s *symbols.Symbolizer, files map[string]procfs.Mapping) mem.Stack {
 	var addresses []uint64
 	for _, caller := range c.callers {
 		if caller.at == "" {
@@ -91,12 +93,11 @@ func (c byGDB) resolved(t *testing.T, s *symbols.Symbolizer, files map[string]sy
 		require.True(t, ok, "%s is not loaded", file)
 		at, err := strconv.ParseUint(offset, 0, 64)
 		require.NoError(t, err)
-		start, from := m.Place()
-		addresses = append(addresses, start+at-from)
+		addresses = append(addresses, m.Start+at-m.Offset)
 	}
 	its := symbols.Trace{Addresses: addresses, FirstUncertain: len(addresses), End: symbols.Complete}
-	if len(addresses) > maxFrames {
-		its.Addresses, its.End = addresses[:maxFrames], symbols.TooMany
+	if len(addresses) > event.MaxFrames {
+		its.Addresses, its.End = addresses[:event.MaxFrames], symbols.TooMany
 	}
 	return s.Resolve(its, nil)
 }
@@ -110,9 +111,9 @@ func stacksAreThoseOfGDB(t *testing.T, w *Watcher, c *client, want []byGDB, same
 	w.Sync()
 	require.Empty(t, w.Warnings())
 	require.Len(t, w.Sources(), 1)
-	mappings, err := symbols.ReadMaps(c.Process.Pid)
+	mappings, err := procfs.ReadMaps(c.Process.Pid)
 	require.NoError(t, err)
-	files := make(map[string]symbols.Mapping)
+	files := make(map[string]procfs.Mapping)
 	for _, m := range slices.Backward(mappings) { // of several with code, offsets count from the first
 		files[filepath.Base(m.Path)] = m
 	}
@@ -151,9 +152,9 @@ func TestStacksOfStockGgml(t *testing.T) {
 	})
 	want := debugged{function: "ggml_backend_buft_alloc_buffer", size: "$rsi", folder: folder}.run(t, path)
 	require.Greater(t, len(want), 1000)
-	pair, err := parsePair("ggml=" + filepath.Join(folder, "libggml-base.so"))
+	pair, err := event.ParsePair("ggml=" + filepath.Join(folder, "libggml-base.so"))
 	require.NoError(t, err)
-	w := newWatcher(t, Config{pairs: []functionPair{pair}})
+	w := newWatcher(t, Config{pairs: []event.Pair{pair}})
 	stacksAreThoseOfGDB(t, w, start(t, w, path), want, wholeStacks)
 }
 
@@ -199,9 +200,9 @@ func TestStacksOfStockTorch(t *testing.T) {
 	want := debugged{function: "_ZN3c109alloc_cpuEm", size: "$rdi"}.run(t, program, args...)
 	want = slices.DeleteFunc(want, func(c byGDB) bool { return c.size == 0 }) // it gets no address
 	require.Greater(t, len(want), 1000)
-	pair, err := parsePair("pytorch-cpu=" + library)
+	pair, err := event.ParsePair("pytorch-cpu=" + library)
 	require.NoError(t, err)
-	w := newWatcher(t, Config{pairs: []functionPair{pair}})
+	w := newWatcher(t, Config{pairs: []event.Pair{pair}})
 	stacksAreThoseOfGDB(t, w, start(t, w, program, args...), want, nativeStacks)
 }
 

@@ -15,6 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -31,8 +34,18 @@ type script struct {
 
 const nobodysPID = 1 << 30
 
+// noEvents is an event source without events, of processes that have ended.
+type noEvents struct{ event.Source }
+
+func (noEvents) CodeGeneration(int) (generation, since uint32, ok bool) { return 0, 0, false }
+func (noEvents) RemoveUnwindRules(int)                                  {}
+func (noEvents) LoadUnwindRule(int, uint32, uint64, unwind.CompactRule) {}
+func (noEvents) SetPythonLayout(int, python.Layout) error               { return nil }
+func (noEvents) ClearPythonLayout(int)                                  {}
+func (noEvents) Lost() (count, since uint64)                            { return 0, 0 }
+
 func newScript(t testing.TB) *script {
-	w := assemble(Config{maxEvents: 1 << 10, maxStacks: 1 << 10}, watched(nil), new(probes))
+	w := assemble(Config{maxEvents: 1 << 10, maxStacks: 1 << 10}, event.Watched(nil), noEvents{})
 	w.clock = 0
 	return &script{t: t, w: w, tid: 1}
 }
@@ -42,27 +55,27 @@ func TestContainerOfExitedProcess(t *testing.T) {
 	const parent, group = 1, 7
 	for of, want := range map[uint64]string{group: "docker 0123456789ab", group + 1: "", 0: ""} {
 		s := newScript(t)
-		s.w.starts[parent] = startRecord{origin: snapshot.Origin{PID: parent, Host: "vm", Container: "docker 0123456789ab"}, cgroup: group}
-		s.w.apply(&event{pid: parent, phase: forked, args: [6]uint64{nobodysPID, 1, group}})
-		s.w.apply(&event{pid: nobodysPID, phase: execed, args: [6]uint64{2, 2, of}})
+		s.w.starts[parent] = event.StartRecord{Origin: snapshot.Origin{PID: parent, Host: "vm", Container: "docker 0123456789ab"}, Cgroup: group}
+		s.w.apply(&event.Event{PID: parent, Phase: event.Forked, Args: [6]uint64{nobodysPID, 1, group}})
+		s.w.apply(&event.Event{PID: nobodysPID, Phase: event.Execed, Args: [6]uint64{2, 2, of}})
 		s.give("cuMemAlloc_v2", 0x100, 0, 10)
 		assert.Equal(t, want, s.w.Sources()[0].Origin().Container, of)
 	}
 }
 
 // call applies one phase of a call of a function.
-func (s *script) call(p phase, symbol string, result int32, out uint64, args ...uint64) {
+func (s *script) call(p event.Phase, symbol string, result int32, out uint64, args ...uint64) {
 	s.t.Helper()
-	i := slices.IndexFunc(s.w.functions, func(f function) bool { return slices.Contains(f.symbols, symbol) })
+	i := slices.IndexFunc(s.w.functions, func(f event.Function) bool { return slices.Contains(f.Symbols, symbol) })
 	require.GreaterOrEqual(s.t, i, 0, symbol)
 	s.time += 1000
-	e := event{time: s.time, pid: nobodysPID, tid: s.tid, function: uint32(i), phase: p, result: result, returned: uint64(result), out: out}
-	copy(e.args[:], args)
-	if s.w.functions[i].effect.recordsStack() {
-		e.stack[0], e.depth = 0x1000+args[len(args)-1]%4, 1
+	e := event.Event{Time: s.time, PID: nobodysPID, TID: s.tid, Function: uint32(i), Phase: p, Result: result, Returned: uint64(result), Out: out}
+	copy(e.Args[:], args)
+	if s.w.functions[i].Effect.RecordsStack() {
+		e.Stack[0], e.Depth = 0x1000+args[len(args)-1]%4, 1
 	}
-	if s.w.functions[i].effect.usesDescriptor() {
-		copy(e.desc[:], args[1:])
+	if s.w.functions[i].Effect.UsesDescriptor() {
+		copy(e.Desc[:], args[1:])
 	}
 	s.w.apply(&e)
 }
@@ -70,13 +83,13 @@ func (s *script) call(p phase, symbol string, result int32, out uint64, args ...
 // give is a call that returns something and succeeds.
 func (s *script) give(symbol string, out uint64, args ...uint64) {
 	s.t.Helper()
-	s.call(atReturn, symbol, 0, out, append([]uint64{0xdead}, args...)...)
+	s.call(event.AtReturn, symbol, 0, out, append([]uint64{0xdead}, args...)...)
 }
 
 // take is the beginning of a call that frees something.
 func (s *script) take(symbol string, args ...uint64) {
 	s.t.Helper()
-	s.call(atEntry, symbol, 0, 0, args...)
+	s.call(event.AtEntry, symbol, 0, 0, args...)
 }
 
 // live is all that is live, and checks that the ledgers add up.
@@ -119,12 +132,12 @@ func adds(t testing.TB, s *snapshot.Snapshot) {
 func TestEveryFunction(t *testing.T) {
 	s := newScript(t)
 	s.give("cuMemAlloc_v2", 0x100, 10)
-	s.call(atReturn, "cuMemAllocPitch_v2", 0, 0x200, 0, 0, 100, 3) // no pitch was read: the width counts
+	s.call(event.AtReturn, "cuMemAllocPitch_v2", 0, 0x200, 0, 0, 100, 3) // no pitch was read: the width counts
 	s.give("cuMemAllocManaged", 0x300, 30)
 	s.give("cuMemAllocAsync", 0x400, 40, 0xabc)
 	s.give("cuMemAllocFromPoolAsync_ptsz", 0x500, 50, 1, 0xdef)
 	s.give("cuMemHostAlloc", 0x600, 60)
-	s.call(atReturn, "cuMemHostRegister_v2", 0, 0, 0x700, 70)
+	s.call(event.AtReturn, "cuMemHostRegister_v2", 0, 0, 0x700, 70)
 	s.give("cuArrayCreate_v2", 0x800, 8, 4, 0x20|2<<32)      // 8 x 4 of two floats
 	s.give("cuArray3DCreate_v2", 0x900, 8, 0, 2, 0x01|1<<32) // 8 x 1 x 2 bytes
 	assert.Equal(t, live{0x100: 10, 0x200: 300, 0x300: 30, 0x400: 40, 0x500: 50, 0x600: 60, 0x700: 70, 0x800: 256, 0x900: 16}, s.live())
@@ -165,10 +178,10 @@ func TestMipmappedAndImported(t *testing.T) {
 	s := newScript(t)
 	mipmapped := func(at, width, height, depth, format, flags uint64, levels uint64) {
 		s.time++
-		i := slices.IndexFunc(s.w.functions, func(f function) bool { return f.effect == allocatesMipmapped })
-		s.w.apply(&event{
-			time: s.time, pid: nobodysPID, tid: 1, function: uint32(i), phase: atReturn, out: at,
-			args: [6]uint64{0, 0, levels}, desc: [5]uint64{width, height, depth, format, flags},
+		i := slices.IndexFunc(s.w.functions, func(f event.Function) bool { return f.Effect == event.AllocatesMipmapped })
+		s.w.apply(&event.Event{
+			Time: s.time, PID: nobodysPID, TID: 1, Function: uint32(i), Phase: event.AtReturn, Out: at,
+			Args: [6]uint64{0, 0, levels}, Desc: [5]uint64{width, height, depth, format, flags},
 		})
 	}
 	mipmapped(0x100, 8, 4, 0, 0x01|1<<32, 0, 4)   // 32 + 8 + 2 + 1
@@ -196,8 +209,8 @@ func TestMipmappedAndImported(t *testing.T) {
 // each thread.
 func TestNoFunctionIsForgotten(t *testing.T) {
 	var has []string
-	for _, f := range driverFunctions {
-		has = append(has, f.symbols...)
+	for _, f := range event.DriverFunctions {
+		has = append(has, f.Symbols...)
 	}
 	for _, name := range []string{
 		"cuMemAlloc_v2", "cuMemAllocPitch_v2", "cuMemAllocManaged", "cuMemAllocAsync", "cuMemAllocAsync_ptsz",
@@ -217,10 +230,10 @@ func TestFreesThatFail(t *testing.T) {
 	s.give("cuMemAlloc_v2", 0x100, 10)
 	s.take("cuMemFree_v2", 0x100)
 	assert.Empty(t, s.live())
-	s.call(atReturn, "cuMemFree_v2", 700, 0, 0x100)
+	s.call(event.AtReturn, "cuMemFree_v2", 700, 0, 0x100)
 	assert.Equal(t, live{0x100: 10}, s.live())
 	s.take("cuMemFree_v2", 0x999) // unknown, and refused by the driver
-	s.call(atReturn, "cuMemFree_v2", 1, 0, 0x999)
+	s.call(event.AtReturn, "cuMemFree_v2", 1, 0, 0x999)
 	assert.Zero(t, s.w.unknownFrees())
 	s.take("cuMemFree_v2", 0x999) // unknown, but there
 	assert.EqualValues(t, 1, s.w.unknownFrees())
@@ -249,8 +262,8 @@ func TestAddressesComeBack(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	s := newScript(t)
-	s.call(atReturn, "cuMemAlloc_v2", 2, 0, 0xdead, 1<<40)
-	s.call(atReturn, "cuMemAlloc_v2", 1, 0, 0xdead, 0)
+	s.call(event.AtReturn, "cuMemAlloc_v2", 2, 0, 0xdead, 1<<40)
+	s.call(event.AtReturn, "cuMemAlloc_v2", 1, 0, 0xdead, 0)
 	assert.Empty(t, s.live())
 	events := slices.Collect(s.w.Sources()[0].Dump().Events())
 	require.Len(t, events, 1)
@@ -262,11 +275,11 @@ func TestRefusals(t *testing.T) {
 func TestPhysicalMemory(t *testing.T) {
 	s := newScript(t)
 	s.give("cuMemCreate", 7, 100)
-	s.call(atReturn, "cuMemMap", 0, 0, 0x10000, 100, 0, 7)
+	s.call(event.AtReturn, "cuMemMap", 0, 0, 0x10000, 100, 0, 7)
 	s.take("cuMemRelease", 7)
 	assert.Equal(t, live{7: 100}, s.live(), "it is mapped")
 	s.take("cuMemUnmap", 0x10000, 100)
-	s.call(atReturn, "cuMemUnmap", 1, 0, 0x10000, 100)
+	s.call(event.AtReturn, "cuMemUnmap", 1, 0, 0x10000, 100)
 	assert.Equal(t, live{7: 100}, s.live(), "that failed")
 	s.take("cuMemUnmap", 0x10000, 100)
 	assert.Empty(t, s.live())
@@ -277,10 +290,10 @@ func TestPhysicalMemory(t *testing.T) {
 	assert.Equal(t, live{8: 200}, s.live(), "it is held twice")
 	s.take("cuMemRelease", 8)
 	assert.Empty(t, s.live())
-	s.call(atReturn, "cuMemRelease", 1, 0, 8)
+	s.call(event.AtReturn, "cuMemRelease", 1, 0, 8)
 	assert.Equal(t, live{8: 200}, s.live(), "that failed")
 
-	s.call(atReturn, "cuMemMap", 0, 0, 0x20000, 200, 0, 8)
+	s.call(event.AtReturn, "cuMemMap", 0, 0, 0x20000, 200, 0, 8)
 	s.take("cuMemRelease", 8)
 	s.give("cuMemCreate", 8, 300)
 	s.take("cuMemUnmap", 0x20000, 200)
@@ -313,7 +326,7 @@ func TestContexts(t *testing.T) {
 	assert.Equal(t, live{0x100: 10, 0x300: 30}, s.live())
 	s.take("cuCtxDestroy_v2", 0xc1)
 	assert.Empty(t, s.live())
-	s.call(atReturn, "cuCtxDestroy_v2", 709, 0, 0xc1)
+	s.call(event.AtReturn, "cuCtxDestroy_v2", 709, 0, 0xc1)
 	assert.Equal(t, live{0x100: 10, 0x300: 30}, s.live(), "that failed")
 	s.give("cuMemAlloc_v2", 0x400, 40)
 	_, ordinal := s.w.Sources()[0].Device()
@@ -326,18 +339,18 @@ func TestContexts(t *testing.T) {
 func TestExecAndExit(t *testing.T) {
 	s := newScript(t)
 	s.give("cuMemAlloc_v2", 0x100, 10)
-	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: execed, time: s.time + 1})
+	s.w.apply(&event.Event{PID: nobodysPID, TID: 1, Phase: event.Execed, Time: s.time + 1})
 	assert.Empty(t, s.live(), "another program is there")
-	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: execed, time: s.time + 2, program: &startRecord{origin: snapshot.Origin{PID: nobodysPID, Program: "second"}}})
+	s.w.apply(&event.Event{PID: nobodysPID, TID: 1, Phase: event.Execed, Time: s.time + 2, Start: &event.StartRecord{Origin: snapshot.Origin{PID: nobodysPID, Program: "second"}}})
 	assert.Equal(t, "second", s.w.Sources()[0].Origin().Program)
-	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: execed, time: s.time + 3, args: [6]uint64{3: binary.NativeEndian.Uint64([]byte("the thir")), 4: binary.NativeEndian.Uint64([]byte("d\x00------"))}})
+	s.w.apply(&event.Event{PID: nobodysPID, TID: 1, Phase: event.Execed, Time: s.time + 3, Args: [6]uint64{3: binary.NativeEndian.Uint64([]byte("the thir")), 4: binary.NativeEndian.Uint64([]byte("d\x00------"))}})
 	assert.Equal(t, "the third", s.w.Sources()[0].Origin().Program, "the kernel's name for it")
-	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: forked, args: [6]uint64{nobodysPID + 1}})
+	s.w.apply(&event.Event{PID: nobodysPID, TID: 1, Phase: event.Forked, Args: [6]uint64{nobodysPID + 1}})
 	assert.Equal(t, "the third", newProcess(&s.w.sources, s.w.cfg, nil, nobodysPID+1, s.w.starts[nobodysPID+1], nil, s.w.events, s.w.pythons).origin.Program)
-	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: execed, time: s.time + 3})
+	s.w.apply(&event.Event{PID: nobodysPID, TID: 1, Phase: event.Execed, Time: s.time + 3})
 	assert.Empty(t, s.w.Sources()[0].Origin().Program, "nobody knows the fourth: it is not the third")
 	s.give("cuMemAlloc_v2", 0x200, 20)
-	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: exited, args: [6]uint64{1}, time: s.time + 1})
+	s.w.apply(&event.Event{PID: nobodysPID, TID: 1, Phase: event.Exited, Args: [6]uint64{1}, Time: s.time + 1})
 	assert.Equal(t, live{0x200: 20}, s.live(), "as it was at the end")
 	s.give("cuMemAlloc_v2", 0x200, 30)
 	assert.Len(t, s.w.Sources(), 2, "another process with the same number")
@@ -370,7 +383,7 @@ func TestRandomCalls(t *testing.T) {
 				at := slices.Sorted(maps.Keys(want))[r.IntN(len(want))]
 				s.take("cuMemFree_v2", uint64(at))
 				if n == 8 {
-					s.call(atReturn, "cuMemFree_v2", 999, 0, uint64(at))
+					s.call(event.AtReturn, "cuMemFree_v2", 999, 0, uint64(at))
 					break
 				}
 				delete(want, at)

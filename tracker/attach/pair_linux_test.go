@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 )
 
 // TestAllocatorsInLibraries: docs/recipes.md has these.
@@ -67,10 +68,10 @@ func TestAllocatorsInLibraries(t *testing.T) {
 			if err != nil {
 				t.Skip(err)
 			}
-			pair, err := parsePair(test.pair)
+			pair, err := event.ParsePair(test.pair)
 			require.NoError(t, err)
 			dir := t.TempDir()
-			library := filepath.Join(dir, pair.library)
+			library := filepath.Join(dir, pair.Library)
 			text, err := exec.Command(test.tool, append(test.compile, "-o", library, "-L", libs.Dir, "-lcuda")...).CombinedOutput()
 			require.NoError(t, err, "%s", text)
 			path := filepath.Join(dir, "pieces")
@@ -78,8 +79,8 @@ func TestAllocatorsInLibraries(t *testing.T) {
 				library, "-Wl,-rpath,"+dir, "-L"+libs.Dir, "-l:libcuda.so.1", "-lpthread").CombinedOutput()
 			require.NoError(t, err, "%s", text)
 
-			pair.library = library
-			w := newWatcher(t, Config{pairs: []functionPair{pair}})
+			pair.Library = library
+			w := newWatcher(t, Config{pairs: []event.Pair{pair}})
 			s := checked(t, w, start(t, w, path))
 			device, ordinal := s.Device()
 			assert.Equal(t, "GPU", device)
@@ -89,7 +90,7 @@ func TestAllocatorsInLibraries(t *testing.T) {
 		})
 	}
 
-	_, err := New(Config{pairs: []functionPair{{library: "/no/such/lib.so", alloc: "a", free: "b", size: 1, address: 1}}})
+	_, err := New(Config{pairs: []event.Pair{{Library: "/no/such/lib.so", Alloc: "a", Free: "b", Size: 1, Address: 1}}})
 	assert.Error(t, err)
 }
 
@@ -198,12 +199,12 @@ func TestCallsBeforeTheProbes(t *testing.T) {
 func TestExitedPrograms(t *testing.T) {
 	w := newWatcher(t, Config{searchEvery: time.Hour})
 	path := ownDriver(t, filepath.Join(t.TempDir(), "own"))
-	w.discovery.programStarted(program{1 << 30, monotonic()}, "/bin/sh")
+	w.discovery.programStarted(event.Program{PID: 1 << 30, Number: monotonic()}, "/bin/sh")
 	require.Empty(t, w.Warnings())
-	w.discovery.programStarted(program{1 << 30, monotonic()}, "./client")
+	w.discovery.programStarted(event.Program{PID: 1 << 30, Number: monotonic()}, "./client")
 	require.Len(t, w.Warnings(), 1)
 	assert.Contains(t, w.Warnings()[0], "ended before it was seen what it is linked with")
-	w.discovery.programStarted(program{1 << 30, monotonic()}, path)
+	w.discovery.programStarted(event.Program{PID: 1 << 30, Number: monotonic()}, path)
 	require.Len(t, w.Warnings(), 2)
 	assert.Contains(t, w.Warnings()[1], "libcuda.so.1 before it was found")
 	assert.Empty(t, w.prior)
@@ -233,10 +234,10 @@ func TestLlamaCpp(t *testing.T) {
 	if folder == "" {
 		t.Skip("GPUMEMTRACK_LLAMACPP names no folder with llama.cpp's libraries")
 	}
-	pair, err := parsePair("ggml=" + filepath.Join(folder, "libggml-base.so"))
+	pair, err := event.ParsePair("ggml=" + filepath.Join(folder, "libggml-base.so"))
 	require.NoError(t, err)
-	w := newWatcher(t, Config{pairs: []functionPair{pair}})
-	s := checked(t, w, start(t, w, buildGo(t, "ggml", "0"), pair.library))
+	w := newWatcher(t, Config{pairs: []event.Pair{pair}})
+	s := checked(t, w, start(t, w, buildGo(t, "ggml", "0"), pair.Library))
 	assert.EqualValues(t, 10, s.Snapshot().Live.Count)
 	assert.EqualValues(t, 100, s.Snapshot().Total.Count)
 	site := largest(t, s)

@@ -4,14 +4,13 @@ package attach
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 )
 
 // accept accepts a connection from a process of this user; root accepts all users. It reports whether
@@ -51,7 +50,7 @@ func (s *sockets) accept(listener int) bool {
 }
 
 // receive reads one event of a process, and reports whether there was one.
-func (s *sockets) receive(e *event, p *peer) bool {
+func (s *sockets) receive(e *event.Event, p *peer) bool {
 	if before := p.previous; before != nil { // events from before the exec
 		before.readable = before.socket >= 0 && !before.disconnected
 		if s.receive(e, before) {
@@ -85,31 +84,28 @@ func (s *sockets) receive(e *event, p *peer) bool {
 const maxWakes = 64
 
 // fromRing reads an event from a process's ring buffer.
-func (s *sockets) fromRing(e *event, p *peer) bool {
+func (s *sockets) fromRing(e *event.Event, p *peer) bool {
 	for {
 		record, err := p.ring.Next(s.buffer[:])
 		if err == nil && record == nil {
 			return false
 		}
-		if err == nil && s.learn(p, record) {
-			continue
-		}
-		if err != nil || !e.decodeFrom(p, record) {
+		if err != nil || !decodeFrom(e, p, record) {
 			s.countLost(1, monotonic())
 			s.closeConnection(p) // the pidfd still reports the end of the process
 			return false
 		}
-		if e.phase != codeLoaded {
+		if e.Phase != event.CodeLoaded {
 			return true
 		}
-		if p.mapsRead < e.args[0] && s.fromSocket(e, p) { // the mappings were sent before the event
+		if p.mapsRead < e.Args[0] && s.fromSocket(e, p) { // the mappings were sent before the event
 			return true
 		}
 	}
 }
 
 // fromSocket reads an event from a process's connection.
-func (s *sockets) fromSocket(e *event, p *peer) bool {
+func (s *sockets) fromSocket(e *event.Event, p *peer) bool {
 	var rights [64]byte
 	n, with, _, _, err := unix.Recvmsg(p.socket, s.buffer[:], rights[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 	if err == unix.EAGAIN || err == unix.EINTR {
@@ -120,18 +116,15 @@ func (s *sockets) fromSocket(e *event, p *peer) bool {
 		p.readable, p.closed = false, true
 		return false
 	}
-	if !p.authenticated && n >= shortSize {
-		p.authenticated = bytes.Equal(s.buffer[offArgs:offArgs+len(s.token)], []byte(s.token))
+	if !p.authenticated && n >= event.ShortSize {
+		p.authenticated = bytes.Equal(s.buffer[event.OffArgs:event.OffArgs+len(s.token)], []byte(s.token))
 	}
-	if p.authenticated && s.learn(p, s.buffer[:n]) {
-		return false
-	}
-	if good := e.decodeFrom(p, s.buffer[:n]); good && p.authenticated {
+	if good := decodeFrom(e, p, s.buffer[:n]); good && p.authenticated {
 		if p.receiveFiles(rights[:max(0, with)], e) != nil {
 			s.countLost(1, monotonic())
 			s.closeConnection(p)
 		}
-		if e.phase == codeLoaded {
+		if e.Phase == event.CodeLoaded {
 			p.mapsRead++
 		}
 		return true
@@ -145,36 +138,27 @@ func (s *sockets) fromSocket(e *event, p *peer) bool {
 	return false
 }
 
-// learn keeps a copy of a code object of Python, and reports whether the record is one.
-func (s *sockets) learn(p *peer, record []byte) bool {
-	if len(record) < python.CopyText || phase(binary.NativeEndian.Uint64(record[offWhat:])>>32) != pythonCode {
-		return false
-	}
-	s.pythons.AddCode(int(p.pid), record)
-	return true
-}
-
 // decodeFrom parses a record of a process, and reports whether it is an event. The process ID is that of
 // the connection, whatever the record says.
-func (e *event) decodeFrom(p *peer, text []byte) bool {
-	if e.decode(text) != nil || e.phase >= stackPart {
+func decodeFrom(e *event.Event, p *peer, text []byte) bool {
+	if e.Decode(text) != nil || e.Phase >= event.StackPart && e.Phase != event.PythonCode {
 		return false
 	}
-	e.pid = p.pid
-	switch e.phase {
-	case forked: // the arguments were the token; the last one says which files came: see receiveFiles
-		e.args = [6]uint64{0: uint64(p.pid), 5: e.args[5]}
-	case execed:
-		e.args = [6]uint64{5: e.args[5]}
-	case exited:
-		e.args[0] = 0 // a thread: the pidfd reports the end of a process
+	e.PID = p.pid
+	switch e.Phase {
+	case event.Forked: // the arguments were the token; the last one says which files came: see receiveFiles
+		e.Args = [6]uint64{0: uint64(p.pid), 5: e.Args[5]}
+	case event.Execed:
+		e.Args = [6]uint64{5: e.Args[5]}
+	case event.Exited:
+		e.Args[0] = 0 // a thread: the pidfd reports the end of a process
 	}
 	return true
 }
 
 // handleHangup handles the end of a connection. The process has ended, has executed another program, or
 // has closed file descriptors that it did not open.
-func (s *sockets) handleHangup(e *event, p *peer) bool {
+func (s *sockets) handleHangup(e *event.Event, p *peer) bool {
 	if !p.authenticated {
 		s.closePeer(p)
 		return false
@@ -188,7 +172,7 @@ func (s *sockets) handleHangup(e *event, p *peer) bool {
 		return false
 	}
 	s.closeConnection(p)
-	*e = event{pid: p.pid, phase: execed, time: monotonic()}
+	*e = event.Event{PID: p.pid, Phase: event.Execed, Time: monotonic()}
 	return true
 }
 
@@ -200,13 +184,13 @@ func (s *sockets) mayHaveShim(p *peer) bool {
 
 // handleExit handles the end of a process. After an exec an older connection may still be open: the
 // process has ended when its last connection has.
-func (s *sockets) handleExit(e *event, p *peer) bool {
+func (s *sockets) handleExit(e *event.Event, p *peer) bool {
 	s.acceptAll()
 	s.closePeer(p)
 	if s.hasSuccessor(p) {
 		return false
 	}
-	*e = event{pid: p.pid, phase: exited, args: [6]uint64{1}, time: monotonic()}
+	*e = event.Event{PID: p.pid, Phase: event.Exited, Args: [6]uint64{1}, Time: monotonic()}
 	return true
 }
 
@@ -228,7 +212,7 @@ func (s *sockets) hasSuccessor(p *peer) bool {
 }
 
 // drainExited reads the remaining events of a process that has exited.
-func (s *sockets) drainExited(e *event, p *peer) bool {
+func (s *sockets) drainExited(e *event.Event, p *peer) bool {
 	found := s.receive(e, p)
 	if !found && !p.readable {
 		return s.handleExit(e, p)

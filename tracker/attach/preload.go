@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
@@ -32,8 +33,8 @@ type preload struct {
 	file  string // of another socket, for programs in other network namespaces; "" if there is none
 }
 
-// environ adds the variables that make a program load the shim.
-func (p preload) environ(env []string) []string {
+// Environ adds the variables that make a program load the shim.
+func (p preload) Environ(env []string) []string {
 	const path = "LD_LIBRARY_PATH="
 	dirs := p.dir
 	env = slices.DeleteFunc(slices.Clone(env), func(v string) bool {
@@ -47,8 +48,8 @@ func (p preload) environ(env []string) []string {
 }
 
 // shimFlags returns the function's flags as shim.c numbers them.
-func (f function) shimFlags() (flags int) {
-	for i, is := range []bool{f.effect.appliesAtEntry(), f.effect.entryOnly(), f.effect.recordsStack(), f.writesResult(), f.effect == allocatesPitched} {
+func shimFlags(f event.Function) (flags int) {
+	for i, is := range []bool{f.Effect.AppliesAtEntry(), f.Effect.EntryOnly(), f.Effect.RecordsStack(), f.WritesResult(), f.Effect == event.AllocatesPitched} {
 		if is {
 			flags |= 1 << i
 		}
@@ -58,19 +59,19 @@ func (f function) shimFlags() (flags int) {
 
 // descriptorSize returns the size of the descriptor that the shim copies: CUDA_ARRAY_DESCRIPTOR or
 // CUDA_ARRAY3D_DESCRIPTOR.
-func (f function) descriptorSize() int {
-	switch f.effect {
-	case allocatesArray:
+func descriptorSize(f event.Function) int {
+	switch f.Effect {
+	case event.AllocatesArray:
 		return 24
-	case allocatesArray3D, allocatesMipmapped:
+	case event.AllocatesArray3D, event.AllocatesMipmapped:
 		return 40
 	}
 	return 0
 }
 
-// form returns the shape of the function's arguments as shim.c names it.
-func (f function) form() string {
-	if f.handle {
+// argumentForm returns the shape of the function's arguments as shim.c names it.
+func argumentForm(f event.Function) string {
+	if f.Handle {
 		return "HANDLE"
 	}
 	return "WORDS"
@@ -82,7 +83,7 @@ var waitMS = 2000
 
 // hooks returns hooks.h: the driver's file, how long a call waits, and a line for each layout of Python,
 // for each version with debug offsets, and for each function that the driver's library has.
-func hooks(functions []function, driver string, has map[string]uint64) string {
+func hooks(functions []event.Function, driver string, has map[string]uint64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#define DRIVER %q\n#define WAIT_MS %d\n", driver, waitMS)
 	for i, part := range []string{"OBJECT", "FILE", "NAME", "RUNTIME", "LINES"} {
@@ -105,9 +106,9 @@ func hooks(functions []function, driver string, has map[string]uint64) string {
 	}
 	b.WriteString("\n#define HOOKS")
 	for i, f := range functions {
-		for _, symbol := range f.symbols {
+		for _, symbol := range f.Symbols {
 			if has[symbol] != 0 {
-				fmt.Fprintf(&b, " \\\n\tHOOK(%d, %d, %d, %s, %s)", i, f.shimFlags(), f.descriptorSize(), symbol, f.form())
+				fmt.Fprintf(&b, " \\\n\tHOOK(%d, %d, %d, %s, %s)", i, shimFlags(f), descriptorSize(f), symbol, argumentForm(f))
 			}
 		}
 	}
@@ -122,7 +123,7 @@ func hooks(functions []function, driver string, has map[string]uint64) string {
 }
 
 // buildShim compiles the shim for a driver's library, unless it is in the user's cache.
-func buildShim(functions []function, driver string) (dir string, err error) {
+func buildShim(functions []event.Function, driver string) (dir string, err error) {
 	has, err := symbols.Offsets(driver, nil)
 	if err != nil {
 		return "", err

@@ -14,11 +14,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 )
 
-func newSockets(cfg Config, functions []function) (*sockets, error) {
+func newSockets(cfg Config, functions []event.Function) (*sockets, error) {
 	if len(cfg.pairs) > 0 {
 		return nil, errors.New("functions of a library cannot be watched by a library in front of libcuda: they need probes")
 	}
@@ -39,7 +40,7 @@ func newSockets(cfg Config, functions []function) (*sockets, error) {
 	s.name = fmt.Sprintf("gpumemtrack-%d-%s", os.Getpid(), rand.Text()[:8])
 	s.file = filepath.Join(s.dir, s.name)
 	if err := s.listen(); err != nil {
-		s.close()
+		s.Close()
 		return nil, fmt.Errorf("a socket for the shim library: %w", err)
 	}
 	return s, nil
@@ -91,32 +92,32 @@ func removeStale(dir string) {
 	}
 }
 
-func (s *sockets) watch(pid int) error {
+func (s *sockets) Watch(pid int) error {
 	if pid != os.Getpid() {
 		return errors.New("a program that runs cannot be given another library: start it under the watcher")
 	}
 	return nil
 }
 
-func (*sockets) unwatch(int)                                            {}
-func (*sockets) codeGeneration(int) (generation, since uint32, ok bool) { return 0, 0, true }
-func (*sockets) removeUnwindRules(int)                                  {}
-func (*sockets) setPythonLayout(int, python.Layout) error               { return nil }
-func (*sockets) clearPythonLayout(int)                                  {}
-func (*sockets) probeLibrary(_, _ string) error                         { return nil }
+func (*sockets) Unwatch(int)                                            {}
+func (*sockets) CodeGeneration(int) (generation, since uint32, ok bool) { return 0, 0, true }
+func (*sockets) RemoveUnwindRules(int)                                  {}
+func (*sockets) SetPythonLayout(int, python.Layout) error               { return nil }
+func (*sockets) ClearPythonLayout(int)                                  {}
+func (*sockets) ProbeLibrary(_, _ string) error                         { return nil }
 
-// readExecs keeps where copies of code objects go. Programs report their start themselves.
-func (s *sockets) readExecs(of *python.Processes, _ func(program, string)) { s.pythons = of }
+// ReadExecs does nothing: programs report their start themselves.
+func (*sockets) ReadExecs(func(event.Program, string), func(int)) {}
 
-func (*sockets) loadUnwindRule(int, uint32, uint64, unwind.CompactRule) {}
+func (*sockets) LoadUnwindRule(int, uint32, uint64, unwind.CompactRule) {}
 
-// next waits for an event. The error is os.ErrClosed after interrupt, and errFlushed when all
+// Next waits for an event. The error is os.ErrClosed after interrupt, and event.ErrFlushed when all
 // that was there at a flush has been read.
-func (s *sockets) next(e *event) error {
+func (s *sockets) Next(e *event.Event) error {
 	for {
 		for len(s.ready) > 0 {
 			if s.flushed() {
-				return errFlushed
+				return event.ErrFlushed
 			}
 			fd := s.ready[0]
 			s.ready = s.ready[1:]
@@ -169,7 +170,7 @@ func (s *sockets) wait() error {
 	s.mu.Lock()
 	s.flushing, s.left = false, 0
 	s.mu.Unlock()
-	return errFlushed
+	return event.ErrFlushed
 }
 
 // schedule adds to ready what epoll reports.
@@ -243,8 +244,8 @@ func (s *sockets) flushed() bool {
 	return s.left == 0
 }
 
-// flush makes next return errFlushed after all events of before the call.
-func (s *sockets) flush() error {
+// Flush makes next return event.ErrFlushed after all events of before the call.
+func (s *sockets) Flush() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
@@ -254,8 +255,8 @@ func (s *sockets) flush() error {
 	return s.wakeReader()
 }
 
-// interrupt ends the wait for events.
-func (s *sockets) interrupt() {
+// Interrupt ends the wait for events.
+func (s *sockets) Interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closing = true
@@ -267,11 +268,11 @@ func (s *sockets) wakeReader() error {
 	return err
 }
 
-// detach does nothing: what processes have sent can still be read.
-func (s *sockets) detach() {}
+// Detach does nothing: what processes have sent can still be read.
+func (s *sockets) Detach() {}
 
-// close closes all connections. The watched programs continue undisturbed. The reader must have ended.
-func (s *sockets) close() {
+// Close closes all connections. The watched programs continue undisturbed. The reader must have ended.
+func (s *sockets) Close() {
 	for _, p := range s.peers {
 		s.closePeer(p)
 	}

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 )
 
 // A machine that is busy may stop the watcher for more than two seconds: no test that counts every event may lose one for it.
@@ -169,10 +170,10 @@ func TestOnlyItsOwnProcessesAreHeard(t *testing.T) {
 
 // forged is an event of an allocation of 1 PiB.
 func forged() []byte {
-	call := make([]byte, offFrames)
-	binary.NativeEndian.PutUint64(call[offWhat:], uint64(atReturn)<<32) // cuMemAlloc
-	binary.NativeEndian.PutUint64(call[offOut:], 1<<40)
-	binary.NativeEndian.PutUint64(call[offArgs+8:], 1<<50)
+	call := make([]byte, event.OffFrames)
+	binary.NativeEndian.PutUint64(call[event.OffWhat:], uint64(event.AtReturn)<<32) // cuMemAlloc
+	binary.NativeEndian.PutUint64(call[event.OffOut:], 1<<40)
+	binary.NativeEndian.PutUint64(call[event.OffArgs+8:], 1<<50)
 	return call
 }
 
@@ -195,11 +196,11 @@ func forge(t *testing.T, user int, name, token string, ring ...int) (fd int) {
 		connected <- err
 	}()
 	require.NoError(t, <-connected)
-	greeting := make([]byte, shortSize)
-	binary.NativeEndian.PutUint64(greeting[offWhat:], uint64(execed)<<32)
-	copy(greeting[offArgs:], token)
+	greeting := make([]byte, event.ShortSize)
+	binary.NativeEndian.PutUint64(greeting[event.OffWhat:], uint64(event.Execed)<<32)
+	copy(greeting[event.OffArgs:], token)
 	if ring != nil {
-		binary.NativeEndian.PutUint64(greeting[offArgs+5*8:], sendsRing)
+		binary.NativeEndian.PutUint64(greeting[event.OffArgs+5*8:], sendsRing)
 		require.NoError(t, unix.Sendmsg(fd, greeting, unix.UnixRights(ring...), nil, 0))
 		return fd
 	}
@@ -213,7 +214,7 @@ func forge(t *testing.T, user int, name, token string, ring ...int) (fd int) {
 func TestPreloadInAnotherNetwork(t *testing.T) {
 	w := newPreload(t)
 	c := &client{Cmd: gpuemu.Command(t, gpuemu.Options{}, buildC(t, "-DLINKED"), "leak", "2", "fork")}
-	c.Env = w.events.environ(c.Env)
+	c.Env = w.events.Environ(c.Env)
 	c.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
 		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
@@ -310,7 +311,7 @@ func TestTheShimsFunctions(t *testing.T) {
 	dir := t.TempDir()
 	defer func(before int) { waitMS = before }(waitMS)
 	waitMS = 500
-	header := hooks(driverFunctions, "/no/such/driver", map[string]uint64{"cuMemFree_v2": 1, "cuIpcOpenMemHandle_v2": 1, "cuGetProcAddress_v2": 1})
+	header := hooks(event.DriverFunctions, "/no/such/driver", map[string]uint64{"cuMemFree_v2": 1, "cuIpcOpenMemHandle_v2": 1, "cuGetProcAddress_v2": 1})
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "hooks.h"), []byte(header), 0o600))
 	path := filepath.Join(dir, "shimtest")
 	args := slices.Concat(cc[1:], []string{"-g", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-Ishim", "-I" + dir, "-o", path, "testdata/shimtest.c", "-lpthread", "-ldl"})
@@ -331,7 +332,7 @@ func TestRulesAgreeWithLibgcc(t *testing.T) {
 		t.Skip("unwind rules of the shim are of amd64, and need a compiler: ", err)
 	}
 	dir := t.TempDir()
-	header := hooks(driverFunctions, "/no/such/driver", map[string]uint64{"cuMemAlloc_v2": 1, "cuGetProcAddress_v2": 1})
+	header := hooks(event.DriverFunctions, "/no/such/driver", map[string]uint64{"cuMemAlloc_v2": 1, "cuGetProcAddress_v2": 1})
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "hooks.h"), []byte(header), 0o600))
 	path, libraries := filepath.Join(dir, "rulestest"), []string{filepath.Join(dir, "a.so"), filepath.Join(dir, "b.so")}
 	for _, args := range [][]string{
@@ -357,7 +358,7 @@ func TestTheShimHasOnlyTheDriversFunctions(t *testing.T) {
 func TestPreloadCannotDoAll(t *testing.T) {
 	w := newPreload(t)
 	assert.ErrorContains(t, w.Watch(1), "start it under the watcher")
-	_, err := New(Config{Preload: true, pairs: []functionPair{{library: "libpool.so", alloc: "a", free: "b", size: 1, address: 1}}})
+	_, err := New(Config{Preload: true, pairs: []event.Pair{{Library: "libpool.so", Alloc: "a", Free: "b", Size: 1, Address: 1}}})
 	assert.ErrorContains(t, err, "they need probes")
 	_, err = New(Config{Preload: true, Libraries: []string{"/no/such/libcuda.so.1"}})
 	assert.ErrorContains(t, err, "no libcuda.so.1 was found")

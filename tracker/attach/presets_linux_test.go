@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -32,9 +33,9 @@ func TestPresets(t *testing.T) {
 			continue // TestPyTorch
 		}
 		t.Run(name, func(t *testing.T) {
-			pair, err := parsePair(name + "=" + library)
+			pair, err := event.ParsePair(name + "=" + library)
 			require.NoError(t, err)
-			w := newWatcher(t, Config{pairs: []functionPair{pair}})
+			w := newWatcher(t, Config{pairs: []event.Pair{pair}})
 			s := checkedSource(t, w, start(t, w, path))
 			require.Empty(t, w.Warnings())
 			device, _ := s.Device()
@@ -44,7 +45,7 @@ func TestPresets(t *testing.T) {
 			for a := range s.Snapshot().Allocations() {
 				byKind[a.Kind] = byKind[a.Kind].Add(mem.Tally{Count: 1, Bytes: a.Requested})
 			}
-			want := map[mem.Kind]mem.Tally{mem.Kind(pair.alloc): {Count: 2, Bytes: 2 * sizes[name]}}
+			want := map[mem.Kind]mem.Tally{mem.Kind(pair.Alloc): {Count: 2, Bytes: 2 * sizes[name]}}
 			if name == "ggml" {
 				want["Weights"], want["KV"] = mem.Tally{Count: 2, Bytes: 128 * alloc.MiB}, mem.Tally{Count: 2, Bytes: 64 * alloc.MiB}
 				want["Compute"], want["Output"] = mem.Tally{Count: 2, Bytes: 32 * alloc.MiB}, mem.Tally{Count: 1, Bytes: 8 * alloc.MiB}

@@ -23,6 +23,7 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 )
@@ -38,14 +39,13 @@ type probes struct {
 
 	execs        *ringbuf.Reader        // see readExecs
 	execsHandled chan (<-chan struct{}) // see waitForExecs
-	pythons      *python.Processes
 	starts       startRecords
-	loadedRules  map[int][]ruleKey     // by process: its keys in maps.unwindRules
-	stackCopies  map[uint32]*stackCopy // by thread: parts of its stack, until its event is read
+	loadedRules  map[int][]ruleKey           // by process: its keys in maps.unwindRules
+	stackCopies  map[uint32]*event.StackCopy // by thread: parts of its stack, until its event is read
 
 	attach                    ebpf.AttachType
 	multi                     bool // the kernel (6.6 and newer) attaches many probes at once, and detaches them faster
-	functions                 []function
+	functions                 []event.Function
 	entryProbes, returnProbes []*ebpf.Program // by index in functions; nil if there is none
 	otherPrograms             []*ebpf.Program // targets of tail calls, and static probes
 	dlopenProbe, dlcloseProbe *ebpf.Program   // also in otherPrograms; nil until a library with dlopen is found
@@ -54,17 +54,17 @@ type probes struct {
 }
 
 // newProbes loads the programs. No library is probed yet.
-func newProbes(cfg Config, functions []function) (p *probes, err error) {
+func newProbes(cfg Config, functions []event.Function) (p *probes, err error) {
 	if info, err := os.Stat("/proc/self/ns/pid"); err == nil {
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Ino != initialPIDs {
 			return nil, errors.New("this process does not see the machine's own process numbers: start the container with --pid=host")
 		}
 	}
 	_ = rlimit.RemoveMemlock() // needed before Linux 5.11; a failure shows when maps are made
-	p = &probes{functions: functions, loadedRules: make(map[int][]ruleKey), stackCopies: make(map[uint32]*stackCopy), starts: startRecords{byProgram: make(map[program]*startRecord)}}
+	p = &probes{functions: functions, loadedRules: make(map[int][]ruleKey), stackCopies: make(map[uint32]*event.StackCopy), starts: startRecords{byProgram: make(map[event.Program]*event.StartRecord)}}
 	defer func() {
 		if err != nil {
-			p.close()
+			p.Close()
 			err = explain(err)
 		}
 	}()
@@ -92,18 +92,18 @@ func newProbes(cfg Config, functions []function) (p *probes, err error) {
 	}
 	p.entryProbes, p.returnProbes = make([]*ebpf.Program, len(functions)), make([]*ebpf.Program, len(functions))
 	for i, f := range functions {
-		if f.effect.recordsStack() {
+		if f.Effect.RecordsStack() {
 			if err := p.loadTailCall(tailPrograms+i, p.maps.stackEvent(i, f)); err != nil {
 				return p, err
 			}
 		}
-		if f.note != "" { // static probes are loaded per file
+		if f.Note != "" { // static probes are loaded per file
 			continue
 		}
 		if p.entryProbes[i], err = load(ebpf.Kprobe, p.attach, p.maps.entryProbe(i, f)); err != nil {
 			return p, err
 		}
-		if f.effect.entryOnly() {
+		if f.Effect.EntryOnly() {
 			continue
 		}
 		if p.returnProbes[i], err = load(ebpf.Kprobe, p.attach, p.maps.returnProbe(i, f)); err != nil {
@@ -182,8 +182,8 @@ func lacking() string {
 	return "this process lacks " + strings.Join(all, ", ")
 }
 
-// watch adds a process, and its future descendants, to the watched ones.
-func (p *probes) watch(pid int) error {
+// Watch adds a process, and its future descendants, to the watched ones.
+func (p *probes) Watch(pid int) error {
 	err := p.maps.watched.Update(uint32(pid), [2]uint32{uint32(monotonic())}, ebpf.UpdateNoExist)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return fmt.Errorf("watch process %d: %w", pid, err)
@@ -191,7 +191,7 @@ func (p *probes) watch(pid int) error {
 	return nil
 }
 
-func (p *probes) codeGeneration(pid int) (generation, since uint32, ok bool) {
+func (p *probes) CodeGeneration(pid int) (generation, since uint32, ok bool) {
 	var value [2]uint32
 	if p.maps == nil || p.maps.watched.Lookup(uint32(pid), &value) != nil {
 		return 0, 0, false
@@ -199,8 +199,8 @@ func (p *probes) codeGeneration(pid int) (generation, since uint32, ok bool) {
 	return value[0], value[1], true
 }
 
-// unwatch removes a process. Its descendants stay.
-func (p *probes) unwatch(pid int) { _ = p.maps.watched.Delete(uint32(pid)) } // it may have ended
+// Unwatch removes a process. Its descendants stay.
+func (p *probes) Unwatch(pid int) { _ = p.maps.watched.Delete(uint32(pid)) } // it may have ended
 
 // raisePriority locks the goroutine to a thread and raises its priority: beside hundreds of threads that
 // only allocate it would fall behind. The thread ends with the goroutine.
@@ -213,35 +213,32 @@ func raisePriority() {
 // pollInterval is how long an event may wait until it is read.
 const pollInterval = 10 * time.Millisecond
 
-// next waits for an event. The error is os.ErrClosed after close, and errFlushed when all
+// Next waits for an event. The error is os.ErrClosed after close, and event.ErrFlushed when all
 // that was there at a flush has been read.
-func (p *probes) next(e *event) error {
+func (p *probes) Next(e *event.Event) error {
 	p.prioritized.Do(raisePriority)
 	for {
 		switch err := p.reader.ReadInto(&p.record); {
 		case err == nil:
-			err := e.decode(p.record.RawSample)
+			err := e.Decode(p.record.RawSample)
 			switch {
 			case err != nil:
-			case e.phase == stackPart:
+			case e.Phase == event.StackPart:
 				p.join(e, p.record.RawSample)
 				continue
-			case e.phase == pythonCode:
-				p.pythons.AddCode(int(e.pid), p.record.RawSample)
-				continue
-			case e.phase == execed:
-				e.program = p.starts.take(program{e.pid, e.args[0]})
-			case e.end == unknownFunction:
-				e.stackCopy = p.stackCopies[e.tid]
+			case e.Phase == event.Execed:
+				e.Start = p.starts.take(event.Program{PID: e.PID, Number: e.Args[0]})
+			case e.End == event.UnknownFunction:
+				e.StackCopy = p.stackCopies[e.TID]
 			}
-			if e.phase == exited || e.stackCopy != nil {
-				delete(p.stackCopies, e.tid)
+			if e.Phase == event.Exited || e.StackCopy != nil {
+				delete(p.stackCopies, e.TID)
 			}
 			return err
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			p.reader.SetDeadline(time.Now().Add(pollInterval))
 		case errors.Is(err, ringbuf.ErrFlushed):
-			return errFlushed
+			return event.ErrFlushed
 		default:
 			return err
 		}
@@ -249,44 +246,44 @@ func (p *probes) next(e *event) error {
 }
 
 // join adds a part of a thread's stack to those before it.
-func (p *probes) join(e *event, part []byte) {
-	if len(part) != partSize {
+func (p *probes) join(e *event.Event, part []byte) {
+	if len(part) != event.PartSize {
 		return
 	}
-	word := func(i int) uint64 { return binary.NativeEndian.Uint64(part[offUnknown+8*i:]) }
-	its := p.stackCopies[e.tid]
+	word := func(i int) uint64 { return binary.NativeEndian.Uint64(part[event.OffUnknown+8*i:]) }
+	its := p.stackCopies[e.TID]
 	if at := word(4); at == 0 {
-		its = &stackCopy{sp: word(0), fp: word(1), savedReturn: word(2), savedReturnSP: word(3)}
-		p.stackCopies[e.tid] = its
-	} else if its == nil || at != uint64(len(its.stack)) {
+		its = &event.StackCopy{SP: word(0), FP: word(1), SavedReturn: word(2), SavedReturnSP: word(3)}
+		p.stackCopies[e.TID] = its
+	} else if its == nil || at != uint64(len(its.Stack)) {
 		return // an earlier part was dropped, or belongs to another event
 	}
-	its.stack = append(its.stack, part[offPart:]...)
+	its.Stack = append(its.Stack, part[event.OffPart:]...)
 }
 
-func (*probes) environ(env []string) []string { return env }
+func (*probes) Environ(env []string) []string { return env }
 
-func (p *probes) flush() error {
+func (p *probes) Flush() error {
 	p.waitForExecs()
 	return p.reader.Flush()
 }
 
-// lost returns the number of events that the ring buffer had no room for, and the time of the first.
-func (p *probes) lost() (count, since uint64) {
+// Lost returns the number of events that the ring buffer had no room for, and the time of the first.
+func (p *probes) Lost() (count, since uint64) {
 	_ = p.maps.loss.Lookup(uint32(lossCount), &count) // an array always has the key
 	_ = p.maps.loss.Lookup(uint32(lossSince), &since)
 	return count, since
 }
 
-// interrupt ends the wait for events.
-func (p *probes) interrupt() {
+// Interrupt ends the wait for events.
+func (p *probes) Interrupt() {
 	if p.reader != nil {
 		p.reader.Close()
 	}
 }
 
-// detach removes the probes. What they wrote can still be read.
-func (p *probes) detach() {
+// Detach removes the probes. What they wrote can still be read.
+func (p *probes) Detach() {
 	var all sync.WaitGroup
 	for _, l := range p.attached {
 		all.Go(func() { l.Close() }) // each waits for an RCU grace period: in parallel they share it
@@ -295,9 +292,9 @@ func (p *probes) detach() {
 	p.attached = nil
 }
 
-// close removes everything from the kernel.
-func (p *probes) close() {
-	p.detach()
+// Close removes everything from the kernel.
+func (p *probes) Close() {
+	p.Detach()
 	for _, programs := range [][]*ebpf.Program{p.entryProbes, p.returnProbes, p.tracepoints, p.otherPrograms} {
 		for _, prog := range programs {
 			if prog != nil {
@@ -305,7 +302,7 @@ func (p *probes) close() {
 			}
 		}
 	}
-	p.interrupt()
+	p.Interrupt()
 	if p.execs != nil {
 		p.execs.Close()
 	}
@@ -321,34 +318,34 @@ func monotonic() uint64 {
 	return uint64(now.Nano())
 }
 
-// setPythonLayout sets the layout of a process's Python interpreter.
-func (p *probes) setPythonLayout(pid int, l python.Layout) error {
+// SetPythonLayout sets the layout of a process's Python interpreter.
+func (p *probes) SetPythonLayout(pid int, l python.Layout) error {
 	return p.maps.setPythonLayout(pid, l, monotonic())
 }
 
-// clearPythonLayout removes the layout of a process's Python interpreter.
-func (p *probes) clearPythonLayout(pid int) { _ = p.maps.python.Delete(uint32(pid)) }
+// ClearPythonLayout removes the layout of a process's Python interpreter.
+func (p *probes) ClearPythonLayout(pid int) { _ = p.maps.python.Delete(uint32(pid)) }
 
-// loadUnwindRule loads the unwind rule of a return address.
-func (p *probes) loadUnwindRule(pid int, generation uint32, pc uint64, s unwind.CompactRule) {
+// LoadUnwindRule loads the unwind rule of a return address.
+func (p *probes) LoadUnwindRule(pid int, generation uint32, pc uint64, s unwind.CompactRule) {
 	key := ruleKey{uint32(pid), generation, pc}
 	if p.maps.unwindRules.Put(key, s) == nil { // without it, the stack is copied again
 		p.loadedRules[pid] = append(p.loadedRules[pid], key)
 	}
 }
 
-// removeUnwindRules removes all rules of a process.
-func (p *probes) removeUnwindRules(pid int) {
+// RemoveUnwindRules removes all rules of a process.
+func (p *probes) RemoveUnwindRules(pid int) {
 	for _, key := range p.loadedRules[pid] {
 		_ = p.maps.unwindRules.Delete(key)
 	}
 	delete(p.loadedRules, pid)
 }
 
-// readExecs reads execs until the probes are closed. The interpreter of a program must be known before
+// ReadExecs reads execs until the probes are closed. The interpreter of a program must be known before
 // its first call of the driver, even on a busy machine.
-func (p *probes) readExecs(of *python.Processes, begins func(of program, file string)) {
-	p.pythons, p.execsHandled = of, make(chan (<-chan struct{}))
+func (p *probes) ReadExecs(begins func(of event.Program, file string), urgent func(pid int)) {
+	p.execsHandled = make(chan (<-chan struct{}))
 	go func() {
 		raisePriority()
 		defer close(p.execsHandled)
@@ -367,7 +364,7 @@ func (p *probes) readExecs(of *python.Processes, begins func(of program, file st
 			if len(b) < execSize {
 				continue
 			}
-			its := program{uint32(binary.NativeEndian.Uint64(b)), binary.NativeEndian.Uint64(b[8:])}
+			its := event.Program{PID: uint32(binary.NativeEndian.Uint64(b)), Number: binary.NativeEndian.Uint64(b[8:])}
 			file, _, _ := bytes.Cut(b[execSize:], []byte{0})
 			before, done := latest, make(chan struct{})
 			latest = done
@@ -378,7 +375,7 @@ func (p *probes) readExecs(of *python.Processes, begins func(of program, file st
 			}()
 			go func() {
 				raisePriority()
-				of.AwaitInterpreter(int(its.pid))
+				urgent(int(its.PID))
 			}()
 			p.recordExec(its)
 		}
@@ -396,8 +393,35 @@ func (p *probes) waitForExecs() {
 }
 
 // recordExec reads the mappings of a process after an exec, unless its code has changed since.
-func (p *probes) recordExec(of program) {
-	if its := readStartRecord(int(of.pid), p, uint32(of.number)); its != nil {
+func (p *probes) recordExec(of event.Program) {
+	if its := event.ReadStartRecord(int(of.PID), p, uint32(of.Number)); its != nil {
 		p.starts.add(of, its)
 	}
 }
+
+// startRecords holds what was read of programs at their start, until the event of the start is read.
+type startRecords struct {
+	mu        sync.Mutex
+	byProgram map[event.Program]*event.StartRecord
+}
+
+// add keeps the record of a program.
+func (b *startRecords) add(of event.Program, record *event.StartRecord) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.byProgram) >= maxStartRecords {
+		clear(b.byProgram) // their events were lost
+	}
+	b.byProgram[of] = record
+}
+
+// take removes and returns the record of a program; nil if there is none.
+func (b *startRecords) take(of event.Program) *event.StartRecord {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	record := b.byProgram[of]
+	delete(b.byProgram, of)
+	return record
+}
+
+const maxStartRecords = 1 << 14

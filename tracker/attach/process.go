@@ -3,13 +3,11 @@ package attach
 import (
 	"cmp"
 	"fmt"
-	"os"
-	"path"
-	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/container"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
@@ -17,7 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-func newProcess(all *sourceList, cfg Config, functions []function, pid int, record startRecord, prior *priorState, to eventSource, pythons *python.Processes) *process {
+func newProcess(all *sourceList, cfg Config, functions []event.Function, pid int, record event.StartRecord, prior *priorState, to event.Source, pythons *python.Processes) *process {
 	p := &process{
 		shared: all.shared, list: all, functions: functions, maxEvents: cfg.maxEvents, prior: prior,
 		stacks:  &stackTable{max: cfg.maxStacks, ids: make(map[string]tables.StackID)},
@@ -28,10 +26,10 @@ func newProcess(all *sourceList, cfg Config, functions []function, pid int, reco
 }
 
 // reset drops all state but the ledgers: an exec replaces the whole program.
-func (p *process) reset(pid int, record startRecord) {
-	p.origin, p.since, p.generation = record.origin, record.since, 0
-	p.origin.PID, p.origin.Program = pid, cmp.Or(record.origin.Program, record.comm)
-	switch now := originOf(pid); {
+func (p *process) reset(pid int, record event.StartRecord) {
+	p.origin, p.since, p.generation = record.Origin, record.Since, 0
+	p.origin.PID, p.origin.Program = pid, cmp.Or(record.Origin.Program, record.Comm)
+	switch now := event.OriginOf(pid); {
 	case p.codeUnchanged() && now.Program != "":
 		p.origin = now // its container may have been set later
 	case p.origin.Host == "":
@@ -39,47 +37,17 @@ func (p *process) reset(pid int, record startRecord) {
 	}
 	p.loadedRules, p.trampoline = make(map[uint64]struct{}), 0
 	p.codeChanged()
-	p.symbols = symbols.New(pid, maxFrames, record.Maps, p.maps, p.codeChanged)
+	p.symbols = symbols.New(pid, event.MaxFrames, record.Maps, p.maps, p.codeChanged)
 	p.live, p.physical, p.mapped = make(map[liveKey]*buffer), make(map[uint64]*buffer), make(map[uint64]mapped)
 	p.contexts, p.primary, p.threads = make(map[uint64]deviceID), make(map[deviceID]*primary), make(map[uint32]*thread)
 }
 
-func originOf(pid int) snapshot.Origin {
-	o := snapshot.Origin{PID: pid, Container: container.Of(pid)}
-	o.Host, _ = os.Hostname()
-	if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil {
-		o.Program = path.Base(strings.TrimSuffix(exe, " (deleted)"))
-	}
-	return o
-}
-
-// readStartRecord reads what a process has run since a program started; nil if the process is gone, or
-// its code may have changed since.
-func readStartRecord(pid int, from eventSource, since uint32) *startRecord {
-	if _, now, ok := from.codeGeneration(pid); ok && now != since {
-		return nil
-	}
-	mappings, err := symbols.ReadMaps(pid)
-	if err != nil || len(mappings) == 0 {
-		return nil
-	}
-	record := &startRecord{origin: originOf(pid), since: since, Maps: symbols.Maps{All: mappings}}
-	generation, now, ok := from.codeGeneration(pid)
-	if ok && now != since {
-		return nil
-	}
-	if ok && generation == since {
-		record.Linked = mappings
-	}
-	return record
-}
-
 // maps returns the mappings of the process; nil if code was unmapped since the current event.
-func (p *process) maps() []symbols.Mapping {
+func (p *process) maps() []procfs.Mapping {
 	if !p.codeUnchanged() {
 		return nil
 	}
-	now, err := symbols.ReadMaps(p.origin.PID)
+	now, err := procfs.ReadMaps(p.origin.PID)
 	if err != nil || !p.codeUnchanged() {
 		return nil
 	}
@@ -89,12 +57,12 @@ func (p *process) maps() []symbols.Mapping {
 // codeUnchanged reports whether no code of the process was unmapped since the current event. More may
 // have been mapped.
 func (p *process) codeUnchanged() bool {
-	generation, since, ok := p.events.codeGeneration(p.origin.PID)
+	generation, since, ok := p.events.CodeGeneration(p.origin.PID)
 	return ok && (since == p.since || generation == p.generation)
 }
 
 // exec ends the current program of the process, with its buffers and contexts.
-func (p *process) exec(now time.Duration, record startRecord) {
+func (p *process) exec(now time.Duration, record event.StartRecord) {
 	p.mu.Lock()
 	p.removeMatching(now, func(*buffer) bool { return true })
 	p.mu.Unlock()
@@ -122,34 +90,34 @@ func (p *process) stopClocks(now time.Duration) {
 }
 
 // call applies a call of a watched function.
-func (p *process) call(e *event, now time.Duration) {
+func (p *process) call(e *event.Event, now time.Duration) {
 	var stack tables.StackID
-	f := p.functions[e.function]
-	if f.effect.recordsStack() {
-		stack = p.stack(p.trace(e), e.python) // may read files, so without the lock
+	f := p.functions[e.Function]
+	if f.Effect.RecordsStack() {
+		stack = p.stack(p.trace(e), e.Python) // may read files, so without the lock
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := p.thread(e.tid)
-	if f.effect.appliesAtEntry() && e.phase == atReturn { // the call failed
+	t := p.thread(e.TID)
+	if f.Effect.AppliesAtEntry() && e.Phase == event.AtReturn { // the call failed
 		if t.undo != nil {
 			t.undo()
 		}
 		t.undo = nil
 		return
 	}
-	if f.effect == libraryReports { // no result
-		e.result = 0
+	if f.Effect == event.LibraryReports { // no result
+		e.Result = 0
 	}
-	if (f.returned || f.void || p.voidResults[int(e.function)]) && e.phase == atReturn {
-		if e.result = 0; f.returned {
-			e.out = e.returned
+	if (f.Returned || f.Void || p.voidResults[int(e.Function)]) && e.Phase == event.AtReturn {
+		if e.Result = 0; f.Returned {
+			e.Out = e.Returned
 		}
-		if e.out == 0 {
-			e.result = returnedNothing
+		if e.Out == 0 {
+			e.Result = returnedNothing
 		}
 	}
-	if e.phase == atReturn && e.result != 0 {
+	if e.Phase == event.AtReturn && e.Result != 0 {
 		p.failed(f, e, t, stack, now)
 		return
 	}
@@ -173,8 +141,8 @@ func (p *process) stack(t symbols.Trace, words []uint64) tables.StackID {
 			return p.symbols.Resolve(t, nil)
 		}
 		python := symbols.Python{Image: its.Image, Runs: its.Runs(words), Rest: "(functions of another interpreter of Python)"}
-		if len(words) == 2*maxPython {
-			more := mem.Frame{Function: fmt.Sprintf("(more than %d frames of Python: the others are left out)", maxPython)}
+		if len(words) == 2*event.MaxPython {
+			more := mem.Frame{Function: fmt.Sprintf("(more than %d frames of Python: the others are left out)", event.MaxPython)}
 			python.Runs, python.Rest = append(python.Runs, []mem.Frame{more}), ""
 		}
 		return p.symbols.Resolve(t, &python)
@@ -191,7 +159,7 @@ func (p *process) python() *python.Process {
 		return its
 	}
 	at := time.Now()
-	if mappings, err := symbols.ReadMaps(p.origin.PID); err == nil {
+	if mappings, err := procfs.ReadMaps(p.origin.PID); err == nil {
 		p.pythons.Detect(p.origin.PID, mappings, at) // the preloaded library reported it before the first scan
 	}
 	return p.pythons.Get(p.origin.PID)
@@ -202,56 +170,56 @@ const (
 	returnedNothing = 1 // a library's function returned no address
 )
 
-func (p *process) failed(f function, e *event, t *thread, stack tables.StackID, now time.Duration) {
-	if e.result == outOfMemory && f.effect.recordsStack() && f.library == "" {
-		e.pitch = 0 // the call did not write it
+func (p *process) failed(f event.Function, e *event.Event, t *thread, stack tables.StackID, now time.Duration) {
+	if e.Result == outOfMemory && f.Effect.RecordsStack() && f.Library == "" {
+		e.Pitch = 0 // the call did not write it
 		p.source(p.deviceFor(f, e, t)).ledger.outOfMemory(sizeOf(f, e), stack, now)
 	}
 }
 
-func (p *process) succeeded(f function, e *event, t *thread, stack tables.StackID, now time.Duration) {
-	switch f.effect {
-	case allocates, libraryAllocates, allocatesPitched, allocatesArray, allocatesArray3D, allocatesMipmapped, imports, registers, creates, importsPhysical:
+func (p *process) succeeded(f event.Function, e *event.Event, t *thread, stack tables.StackID, now time.Duration) {
+	switch f.Effect {
+	case event.Allocates, event.LibraryAllocates, event.AllocatesPitched, event.AllocatesArray, event.AllocatesArray3D, event.AllocatesMipmapped, event.Imports, event.Registers, event.Creates, event.ImportsPhysical:
 		p.allocated(f, e, t, stack, now)
-	case libraryReports:
-		switch size := int64(e.args[f.size]); {
+	case event.LibraryReports:
+		switch size := int64(e.Args[f.Size]); {
 		case size < 0:
 			p.freed(f, e, t, now)
-		case size > 0 && e.args[f.address] != 0:
+		case size > 0 && e.Args[f.Address] != 0:
 			p.allocated(f, e, t, stack, now)
 		}
-	case frees, libraryFrees:
+	case event.Frees, event.LibraryFrees:
 		p.freed(f, e, t, now)
 
-	case retains:
-		if b := p.physical[e.out]; b != nil {
+	case event.Retains:
+		if b := p.physical[e.Out]; b != nil {
 			b.references++
 		}
-	case releases:
-		p.released(e.args[0], t, now)
-	case mapsMemory:
-		if b := p.physical[e.args[3]]; b != nil {
+	case event.Releases:
+		p.released(e.Args[0], t, now)
+	case event.MapsMemory:
+		if b := p.physical[e.Args[3]]; b != nil {
 			b.references++
-			p.mapped[e.args[0]] = mapped{e.args[1], b}
+			p.mapped[e.Args[0]] = mapped{e.Args[1], b}
 		}
-	case unmapsMemory:
-		p.unmapped(e.args[0], e.args[1], t, now)
+	case event.UnmapsMemory:
+		p.unmapped(e.Args[0], e.Args[1], t, now)
 
-	case makesContext:
-		p.contexts[e.out] = deviceID(int32(e.args[f.device]))
-		t.pushed(e.out)
-	case destroysContext:
-		p.destroyed(e.args[0], t, now)
-	case pushesContext:
-		t.pushed(e.args[0])
-	case popsContext:
+	case event.MakesContext:
+		p.contexts[e.Out] = deviceID(int32(e.Args[f.Device]))
+		t.pushed(e.Out)
+	case event.DestroysContext:
+		p.destroyed(e.Args[0], t, now)
+	case event.PushesContext:
+		t.pushed(e.Args[0])
+	case event.PopsContext:
 		t.contexts = t.contexts[:max(0, len(t.contexts)-1)]
-	case setsContext:
-		t.contexts = append(t.contexts[:max(0, len(t.contexts)-1)], e.args[0])
-	case retainsPrimary:
-		p.retained(deviceID(int32(e.args[f.device])), e.out)
-	case releasesPrimary, resetsPrimary:
-		p.primaryReleased(deviceID(int32(e.args[0])), f.effect == resetsPrimary, t, now)
+	case event.SetsContext:
+		t.contexts = append(t.contexts[:max(0, len(t.contexts)-1)], e.Args[0])
+	case event.RetainsPrimary:
+		p.retained(deviceID(int32(e.Args[f.Device])), e.Out)
+	case event.ReleasesPrimary, event.ResetsPrimary:
+		p.primaryReleased(deviceID(int32(e.Args[0])), f.Effect == event.ResetsPrimary, t, now)
 	}
 }
 
@@ -260,7 +228,7 @@ func (p *process) succeeded(f function, e *event, t *thread, stack tables.StackI
 type process struct {
 	*shared
 	list        *sourceList
-	functions   []function
+	functions   []event.Function
 	maxEvents   int
 	origin      snapshot.Origin
 	prior       *priorState // nil if it was watched from its start
@@ -269,7 +237,7 @@ type process struct {
 	stackBuffer []uint64 // reused for call stacks
 	keyBuffer   []uint64 // reused for keys of stacks with frames of Python
 	pythons     *python.Processes
-	events      eventSource
+	events      event.Source
 	generation  uint32              // code generation at the latest event; 0 before the first
 	since       uint32              // no code was unmapped since this generation
 	loadedRules map[uint64]struct{} // return addresses with a loaded rule
@@ -304,16 +272,6 @@ type mapped struct {
 type primary struct {
 	context  uint64
 	retained int
-}
-
-// startRecord is what was read of a process when its program started. The process may be gone when its
-// first event is read.
-type startRecord struct {
-	origin snapshot.Origin
-	since  uint32 // no code was unmapped since this generation
-	cgroup uint64 // ID of its control group at its fork or exec; 0 if unknown
-	comm   string // see event.comm; used if the file's name is unknown
-	symbols.Maps
 }
 
 // thread is the state of a thread of the process.

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 )
 
@@ -51,7 +52,7 @@ const (
 const (
 	maxPyThreads = 512 // and interpreters that are searched
 	maxTries     = 3   // to find the thread
-	oneTry       = 2 * maxPython
+	oneTry       = 2 * event.MaxPython
 	maxPyCalls   = 1 << 11 // threads that run Python at the same time, 3 KiB each
 	maxKnownCode = 1 << 14 // code objects
 )
@@ -59,11 +60,11 @@ const (
 // Behind the frames in the scratch buffer, from offPython on.
 const (
 	headSize      = 88 // up to the pointer to the line table: all that does not change while a code object lives
-	inHead        = mostSize - offPython
+	inHead        = event.MostSize - event.OffPython
 	inTexts       = inHead + headSize + 48
 	maxFile       = 192 // compared bytes of the file's name, and of the function's
 	maxName       = 96
-	pyScratchSize = mostSize + inTexts - inHead + maxFile + maxName
+	pyScratchSize = event.MostSize + inTexts - inHead + maxFile + maxName
 )
 
 // Stack slots, below those of the call.
@@ -119,7 +120,7 @@ func layoutWord(to asm.Register, word int) asm.Instructions {
 func (m *bpf) pythonScratch() asm.Instructions {
 	return append(lookUpScratch(m.pythonFrames, m.zeroPythonFrames, "end"),
 		asm.Mov.Reg(regEvent, asm.R0).WithSymbol("scratch"),
-		asm.Add.Imm(regEvent, offPython),
+		asm.Add.Imm(regEvent, event.OffPython),
 	)
 }
 
@@ -155,7 +156,7 @@ func (m *bpf) walkPython() asm.Instructions {
 	ins = append(ins, m.frameOfPython()...)
 	ins = append(ins, readField(slotAt, 8, slotAt, pyPrevious)...)
 	ins = append(ins, asm.JNE.Imm(asm.R0, 0, "end"))
-	ins = append(ins, again(slotIndex, "nextFrame", maxPython)...)
+	ins = append(ins, again(slotIndex, "nextFrame", event.MaxPython)...)
 	ins = append(ins,
 		asm.JEq.Imm(regScratch, 0, "gone").WithSymbol("end"),
 		asm.LoadMem(asm.R3, regScratch, scratchNext, asm.DWord),
@@ -286,7 +287,7 @@ func (m *bpf) frameOfPython() asm.Instructions {
 		asm.Sub.Reg(asm.R3, asm.R1),
 		asm.StoreMem(asm.RFP, slotWhere+4, asm.R3, asm.Word).WithSymbol("isIndex"),
 		asm.LoadMem(asm.R1, asm.RFP, slotIndex, asm.DWord),
-		asm.And.Imm(asm.R1, maxPython-1),
+		asm.And.Imm(asm.R1, event.MaxPython-1),
 		asm.LSh.Imm(asm.R1, 4),
 		asm.Mov.Reg(asm.R4, regEvent),
 		asm.Add.Reg(asm.R4, asm.R1),
@@ -399,7 +400,7 @@ func (m *bpf) copyCode() asm.Instructions {
 	ins = append(ins,
 		asm.JEq.Imm(asm.R0, 0, "next"),
 		asm.Mov.Reg(regEvent, asm.R0),
-		asm.Add.Imm(regEvent, offPython),
+		asm.Add.Imm(regEvent, event.OffPython),
 		asm.LoadMem(asm.R1, regScratch, scratchNewCode, asm.DWord),
 		asm.JEq.Imm(asm.R1, 0, "next"),
 		asm.JGT.Imm(asm.R1, maxNew, "next"),

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 )
 
@@ -124,7 +125,7 @@ func readTexts(tooLong string) (ins asm.Instructions) {
 func frameAt(to asm.Register) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMem(asm.R1, asm.RFP, slotIndex, asm.DWord),
-		asm.And.Imm(asm.R1, maxPython-1),
+		asm.And.Imm(asm.R1, event.MaxPython-1),
 		asm.LSh.Imm(asm.R1, 4),
 		asm.Mov.Reg(to, regEvent),
 		asm.Add.Reg(to, asm.R1),
@@ -134,9 +135,9 @@ func frameAt(to asm.Register) asm.Instructions {
 // copyParts fills the copy.
 func copyParts() asm.Instructions {
 	ins := asm.Instructions{
-		asm.StoreMem(regEvent, offThread, regThread, asm.DWord),
-		asm.LoadImm(asm.R1, int64(pythonCode)<<32, asm.DWord),
-		asm.StoreMem(regEvent, offWhat, asm.R1, asm.DWord),
+		asm.StoreMem(regEvent, event.OffThread, regThread, asm.DWord),
+		asm.LoadImm(asm.R1, int64(event.PythonCode)<<32, asm.DWord),
+		asm.StoreMem(regEvent, event.OffWhat, asm.R1, asm.DWord),
 		asm.LoadMem(asm.R1, asm.RFP, slotCode, asm.DWord),
 		asm.StoreMem(regEvent, python.CopyCode, asm.R1, asm.DWord),
 	}

@@ -7,17 +7,18 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/container"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 )
 
 // read applies the events until the watcher is closed.
 func (w *Watcher) read() {
 	defer close(w.ended)
-	var e event
+	var e event.Event
 	for {
-		switch err := w.events.next(&e); {
+		switch err := w.events.Next(&e); {
 		case err == nil:
 			w.apply(&e)
-		case errors.Is(err, errFlushed):
+		case errors.Is(err, event.ErrFlushed):
 			w.answer()
 		case errors.Is(err, os.ErrClosed):
 			w.answer()
@@ -30,19 +31,21 @@ func (w *Watcher) read() {
 	}
 }
 
-func (w *Watcher) apply(e *event) {
-	now := max(0, time.Duration(int64(e.time-w.clock)))
-	switch e.phase {
-	case forked:
+func (w *Watcher) apply(e *event.Event) {
+	now := max(0, time.Duration(int64(e.Time-w.clock)))
+	switch e.Phase {
+	case event.Forked:
 		w.fork(e)
-	case execed:
+	case event.Execed:
 		w.exec(e, now)
-	case codeLoaded:
+	case event.CodeLoaded:
 		w.codeLoaded(e)
-	case codeUnloaded:
-		w.codeUnloaded(e.pid, uint32(e.args[1]))
-	case exited:
+	case event.CodeUnloaded:
+		w.codeUnloaded(e.PID, uint32(e.Args[1]))
+	case event.Exited:
 		w.exit(e, now)
+	case event.PythonCode:
+		w.pythons.AddCode(int(e.PID), e.CodeObject)
 	default:
 		w.call(e, now)
 	}
@@ -50,19 +53,19 @@ func (w *Watcher) apply(e *event) {
 
 // fork adds a process, which runs the program of its parent. State of an earlier process with the
 // same number, whose exit event was lost, is dropped.
-func (w *Watcher) fork(e *event) {
-	child, since, cgroup := uint32(e.args[0]), uint32(e.args[1]), e.args[2]
+func (w *Watcher) fork(e *event.Event) {
+	child, since, cgroup := uint32(e.Args[0]), uint32(e.Args[1]), e.Args[2]
 	delete(w.processes, child)
 	delete(w.starts, child)
-	record := e.program
-	if parent, ok := w.starts[e.pid]; ok && record == nil {
-		if p := w.processes[e.pid]; p != nil {
+	record := e.Start
+	if parent, ok := w.starts[e.PID]; ok && record == nil {
+		if p := w.processes[e.PID]; p != nil {
 			parent.Maps = p.symbols.Maps()
 		}
-		if parent.cgroup != cgroup { // the parent has moved to another since
-			parent.origin.Container = container.Of(int(child))
+		if parent.Cgroup != cgroup { // the parent has moved to another since
+			parent.Origin.Container = container.Of(int(child))
 		}
-		parent.origin.PID, parent.since = int(child), since
+		parent.Origin.PID, parent.Since = int(child), since
 		record = &parent
 	}
 	w.recordStart(child, since, cgroup, record, "")
@@ -70,17 +73,17 @@ func (w *Watcher) fork(e *event) {
 
 // exec replaces the program of a process. The old mappings would name the wrong code, and the memory
 // that the old program held is freed.
-func (w *Watcher) exec(e *event, now time.Duration) {
-	pid, began := e.pid, now
-	if generation := e.args[0]; generation != 0 { // it precedes the event: the new interpreter may have been found in between
+func (w *Watcher) exec(e *event.Event, now time.Duration) {
+	pid, began := e.PID, now
+	if generation := e.Args[0]; generation != 0 { // it precedes the event: the new interpreter may have been found in between
 		began = time.Duration(int64(generation - w.clock))
 	}
 	w.pythons.Forget(int(pid), w.start.Add(began))
 	before := w.starts[pid]
 	delete(w.starts, pid)
-	w.recordStart(pid, uint32(e.args[0]), e.args[2], e.program, e.comm())
-	if record := w.starts[pid]; record.origin.PID == 0 && record.cgroup != 0 && record.cgroup == before.cgroup { // the process is gone, and its control group has not changed
-		record.origin.Container = before.origin.Container
+	w.recordStart(pid, uint32(e.Args[0]), e.Args[2], e.Start, e.Comm())
+	if record := w.starts[pid]; record.Origin.PID == 0 && record.Cgroup != 0 && record.Cgroup == before.Cgroup { // the process is gone, and its control group has not changed
+		record.Origin.Container = before.Origin.Container
 		w.starts[pid] = record
 	}
 	w.mu.Lock()
@@ -92,15 +95,15 @@ func (w *Watcher) exec(e *event, now time.Duration) {
 	}
 }
 
-// codeLoaded records the mappings of a process that has loaded more code.
-func (w *Watcher) codeLoaded(e *event) {
-	if e.program == nil {
+// event.CodeLoaded records the mappings of a process that has loaded more code.
+func (w *Watcher) codeLoaded(e *event.Event) {
+	if e.Start == nil {
 		return
 	}
-	record := w.starts[e.pid]
-	record.Maps = e.program.Maps
-	w.starts[e.pid] = record
-	if p := w.processes[e.pid]; p != nil {
+	record := w.starts[e.PID]
+	record.Maps = e.Start.Maps
+	w.starts[e.PID] = record
+	if p := w.processes[e.PID]; p != nil {
 		p.symbols.Update(record.All)
 	}
 }
@@ -109,72 +112,72 @@ func (w *Watcher) codeLoaded(e *event) {
 func (w *Watcher) codeUnloaded(pid, since uint32) {
 	record, ok := w.starts[pid]
 	if ok {
-		record.All, record.since = record.Linked, since
-		if record.origin.Program == "" { // its exec was read too late; there was no other exec since
-			origin := originOf(int(pid))
-			if _, now, ok := w.events.codeGeneration(int(pid)); ok && now == since {
-				record.origin = origin
+		record.All, record.Since = record.Linked, since
+		if record.Origin.Program == "" { // its exec was read too late; there was no other exec since
+			origin := event.OriginOf(int(pid))
+			if _, now, ok := w.events.CodeGeneration(int(pid)); ok && now == since {
+				record.Origin = origin
 			}
 		}
 		w.starts[pid] = record
 	}
 	if p := w.processes[pid]; p != nil {
 		p.codeUnloaded(since)
-		p.setProgram(cmp.Or(record.origin.Program, p.origin.Program))
+		p.setProgram(cmp.Or(record.Origin.Program, p.origin.Program))
 	}
 }
 
 // recordStart records which program a process runs: the process may have ended when its first call
 // is read. What the process itself reported is preferred, since it was read at the right moment.
-func (w *Watcher) recordStart(pid, since uint32, group uint64, reported *startRecord, comm string) {
+func (w *Watcher) recordStart(pid, since uint32, group uint64, reported *event.StartRecord, comm string) {
 	w.discovery.add(int(pid))
 	go w.pythons.AwaitInterpreter(int(pid))
 	if reported == nil {
-		reported = readStartRecord(int(pid), w.events, since)
+		reported = event.ReadStartRecord(int(pid), w.events, since)
 	}
 	if reported == nil {
-		reported = &startRecord{since: since}
+		reported = &event.StartRecord{Since: since}
 	}
 	record := *reported
-	record.cgroup, record.comm = group, cmp.Or(comm, record.comm)
+	record.Cgroup, record.Comm = group, cmp.Or(comm, record.Comm)
 	w.starts[pid] = record
 }
 
 // exit ends a thread, and with the last one its process. The sources of a process stay; a later
 // process with the same number gets new ones.
-func (w *Watcher) exit(e *event, now time.Duration) {
-	p := w.processes[e.pid]
+func (w *Watcher) exit(e *event.Event, now time.Duration) {
+	p := w.processes[e.PID]
 	if p != nil {
-		delete(p.threads, e.tid)
+		delete(p.threads, e.TID)
 	}
-	if last := e.args[0] == 1; !last {
+	if last := e.Args[0] == 1; !last {
 		return
 	}
-	w.discovery.remove(int(e.pid))
-	w.pythons.Forget(int(e.pid), w.start.Add(now))
+	w.discovery.remove(int(e.PID))
+	w.pythons.Forget(int(e.PID), w.start.Add(now))
 	w.mu.Lock()
-	delete(w.prior, e.pid)
+	delete(w.prior, e.PID)
 	if p != nil {
 		p.stopClocks(now)
 	}
 	w.mu.Unlock()
-	w.events.removeUnwindRules(int(e.pid))
-	delete(w.starts, e.pid)
-	delete(w.processes, e.pid)
+	w.events.RemoveUnwindRules(int(e.PID))
+	delete(w.starts, e.PID)
+	delete(w.processes, e.PID)
 }
 
 // call applies a call of a watched function. The first one of a process makes its ledgers.
-func (w *Watcher) call(e *event, now time.Duration) {
-	if int(e.function) >= len(w.functions) {
+func (w *Watcher) call(e *event.Event, now time.Duration) {
+	if int(e.Function) >= len(w.functions) {
 		return
 	}
-	p := w.processes[e.pid]
+	p := w.processes[e.PID]
 	if p == nil {
 		w.mu.Lock()
-		prior := w.prior[e.pid]
+		prior := w.prior[e.PID]
 		w.mu.Unlock()
-		p = newProcess(&w.sources, w.cfg, w.functions, int(e.pid), w.starts[e.pid], prior, w.events, w.pythons)
-		w.processes[e.pid] = p
+		p = newProcess(&w.sources, w.cfg, w.functions, int(e.PID), w.starts[e.PID], prior, w.events, w.pythons)
+		w.processes[e.PID] = p
 	}
 	p.call(e, now)
 }
@@ -192,7 +195,7 @@ func (w *Watcher) answer() {
 
 // count reads the kernel's counters; the caller holds w.mu.
 func (w *Watcher) count() {
-	if count, since := w.events.lost(); count > 0 {
+	if count, since := w.events.Lost(); count > 0 {
 		w.lost = loss{events: count, since: w.start.Add(time.Duration(int64(since - w.clock)))}
 	}
 }

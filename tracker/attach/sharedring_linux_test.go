@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/memring"
 )
 
@@ -25,8 +26,11 @@ func TestInvalidRingContents(t *testing.T) {
 	const written, bytes, size = 64, 4096, 4096 + memring.Size
 	for name, lie := range map[string]func(memory []byte){
 		"how much there is": func(memory []byte) { binary.NativeEndian.PutUint64(memory[written:], 1<<40) },
-		"how long it is":    func(memory []byte) { copy(memory[bytes+8+shortSize:], strings.Repeat("\xff", 8)); memory[written+1]++ },
-		"what it is":        func(memory []byte) { memory[bytes+8+offFrames] = 8; memory[written] += 16 },
+		"how long it is": func(memory []byte) {
+			copy(memory[bytes+8+event.ShortSize:], strings.Repeat("\xff", 8))
+			memory[written+1]++
+		},
+		"what it is": func(memory []byte) { memory[bytes+8+event.OffFrames] = 8; memory[written] += 16 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newPreload(t)
@@ -44,9 +48,9 @@ func TestInvalidRingContents(t *testing.T) {
 			defer unix.Munmap(memory)
 			fd := forge(t, os.Geteuid(), "@"+s.name, s.token, file)
 			defer unix.Close(fd)
-			binary.NativeEndian.PutUint64(memory[bytes:], offFrames)
+			binary.NativeEndian.PutUint64(memory[bytes:], event.OffFrames)
 			copy(memory[bytes+8:], forged())
-			binary.NativeEndian.PutUint64(memory[written:], 8+offFrames)
+			binary.NativeEndian.PutUint64(memory[written:], 8+event.OffFrames)
 			_, err = unix.Write(fd, []byte{0})
 			require.NoError(t, err)
 			own := func() map[alloc.Ptr]alloc.Bytes { w.Sync(); return ledgers(w, os.Getpid()) }

@@ -12,9 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/memring"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
-	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
 // sockets is the event source of programs that have loaded the shim. Each process has a connection, and
@@ -27,8 +28,7 @@ type sockets struct {
 	peers           map[int]*peer // by the descriptors of the connection and of the pidfd
 	ready           []int         // descriptors that may have something to read
 	polled          []*peer       // whose ring buffers are polled; the others wake the reader
-	buffer          [max(mostSize, python.LargestCopy)]byte
-	pythons         *python.Processes
+	buffer          [max(event.MostSize, python.LargestCopy)]byte
 
 	count, since uint64 // lost events
 
@@ -73,8 +73,8 @@ func (s *sockets) countLost(n, since uint64) {
 	s.count += n
 }
 
-// lost returns the lost events, including those that processes report.
-func (s *sockets) lost() (count, since uint64) {
+// Lost returns the lost events, including those that processes report.
+func (s *sockets) Lost() (count, since uint64) {
 	count, since = s.count, s.since
 	for fd, p := range s.peers {
 		if n, first := p.ring.Lost(); n > 0 && fd == p.socket {
@@ -97,10 +97,10 @@ const (
 
 // receiveFiles takes the files that came with an event. After an error nothing of the process can be
 // read.
-func (p *peer) receiveFiles(rights []byte, e *event) (err error) {
+func (p *peer) receiveFiles(rights []byte, e *event.Event) (err error) {
 	files := receivedFDs(rights)
 	next := func(bit uint64) int {
-		if e.args[5]&bit == 0 || len(files) == 0 {
+		if e.Args[5]&bit == 0 || len(files) == 0 {
 			return -1
 		}
 		fd := files[0]
@@ -112,7 +112,7 @@ func (p *peer) receiveFiles(rights []byte, e *event) (err error) {
 		p.ring, err = memring.Open(memory)
 	}
 	if maps >= 0 {
-		e.program = p.startRecord(program, maps)
+		e.Start = p.startRecord(program, maps)
 	}
 	for _, fd := range append(files, memory, program, maps) {
 		if fd >= 0 {
@@ -134,11 +134,11 @@ func receivedFDs(rights []byte) (files []int) {
 // maxMaps is the maximum size of the text of mappings. A process with a thousand libraries has 0.5 MB.
 const maxMaps = 16 << 20
 
-// startRecord returns the start record that a process sent. The process may have ended by now.
-func (p *peer) startRecord(program, maps int) *startRecord {
-	b := startRecord{origin: originOf(int(p.pid))}
+// event.StartRecord returns the start record that a process sent. The process may have ended by now.
+func (p *peer) startRecord(program, maps int) *event.StartRecord {
+	b := event.StartRecord{Origin: event.OriginOf(int(p.pid))}
 	if exe, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", program)); program >= 0 && err == nil {
-		b.origin.Program = path.Base(strings.TrimSuffix(exe, " (deleted)"))
+		b.Origin.Program = path.Base(strings.TrimSuffix(exe, " (deleted)"))
 	}
 	var info unix.Stat_t
 	if unix.Fstat(maps, &info) != nil || info.Size > maxMaps {
@@ -146,7 +146,7 @@ func (p *peer) startRecord(program, maps int) *startRecord {
 	}
 	text := make([]byte, info.Size)
 	n, _ := unix.Pread(maps, text, 0)
-	b.All = symbols.ParseMaps(text[:max(0, n)])
+	b.All = procfs.ParseMaps(text[:max(0, n)])
 	return &b
 }
 

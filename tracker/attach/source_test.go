@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
+
 	pages "github.com/gpumemtrack/gpumemtrack/tracker/live"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -35,7 +37,7 @@ func TestWaitingForMarks(t *testing.T) {
 	source.Track()
 	assert.Equal(t, 1, <-got)
 
-	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: exited, args: [6]uint64{1}, time: s.time + 1})
+	s.w.apply(&event.Event{PID: nobodysPID, TID: 1, Phase: event.Exited, Args: [6]uint64{1}, Time: s.time + 1})
 	m, err := source.WaitMark(t.Context(), 0)
 	require.NoError(t, err, "the marks stay")
 	assert.Equal(t, 1, m.Seq)
@@ -48,7 +50,7 @@ func TestNamesOfSources(t *testing.T) {
 	for range 2 {
 		s.give("cuMemAlloc_v2", 0x100, 10)
 		s.give("cuMemHostAlloc", 0x200, 10)
-		s.w.apply(&event{pid: nobodysPID, tid: 1, phase: exited, args: [6]uint64{1}, time: s.time + 1})
+		s.w.apply(&event.Event{PID: nobodysPID, TID: 1, Phase: event.Exited, Args: [6]uint64{1}, Time: s.time + 1})
 	}
 	var names []string
 	for _, source := range s.w.Sources() {
@@ -78,7 +80,7 @@ func TestUUID(t *testing.T) {
 	source.device, source.shared.driver = 3, driver
 	assert.Empty(t, source.LightSnapshot().UUID)
 	assert.Equal(t, "GPU-3", source.LightSnapshot().UUID)
-	s.w.apply(&event{pid: nobodysPID, tid: 1, phase: exited, args: [6]uint64{1}, time: s.time + 1})
+	s.w.apply(&event.Event{PID: nobodysPID, TID: 1, Phase: event.Exited, Args: [6]uint64{1}, Time: s.time + 1})
 	assert.Equal(t, "GPU-3", source.Snapshot().UUID)
 	assert.Equal(t, 2, driver.asked)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
@@ -58,8 +59,8 @@ func TestPyTorch(t *testing.T) {
 				}
 				program, library := buildTorch(t, test.flags...)
 				var err error
-				test.cfg.pairs = make([]functionPair, 1)
-				test.cfg.pairs[0], err = parsePair("pytorch=" + library)
+				test.cfg.pairs = make([]event.Pair, 1)
+				test.cfg.pairs[0], err = event.ParsePair("pytorch=" + library)
 				require.NoError(t, err)
 				w := newWatcher(t, test.cfg)
 				var c *client
@@ -84,14 +85,14 @@ func TestPyTorchPython(t *testing.T) {
 		t.Skip("static probes are those of amd64")
 	}
 	_, library := buildTorch(t, "-DPROBES")
-	pair, err := parsePair("pytorch=" + library)
+	pair, err := event.ParsePair("pytorch=" + library)
 	require.NoError(t, err)
 	for version, program := range pythonsHere() {
 		if !slices.Contains([]string{"3.9", "3.10", "3.11", "3.12", "3.13"}, version) {
 			continue
 		}
 		t.Run(version, func(t *testing.T) {
-			w := newWatcher(t, Config{pairs: []functionPair{pair}})
+			w := newWatcher(t, Config{pairs: []event.Pair{pair}})
 			c := start(t, w, program, "testdata/torchclient.py", library)
 			knowsPython(t, w, c)
 			fmt.Fprintln(c.in)
@@ -118,15 +119,15 @@ func TestPyTorchLibrary(t *testing.T) {
 	library := torchLibrary(t, program, "libc10_cuda.so")
 	notes, err := symbols.Notes(library)
 	require.NoError(t, err)
-	at, err := symbols.Offsets(library, []string{pytorchCache + "local_raw_delete"})
+	at, err := symbols.Offsets(library, []string{event.PytorchCache + "local_raw_delete"})
 	require.NoError(t, err)
-	release := at[pytorchCache+"local_raw_delete"]
+	release := at[event.PytorchCache+"local_raw_delete"]
 	if len(notes["pytorch:malloc"]) == 0 || release == 0 {
 		t.Skip("this PyTorch was built without probes, or for no GPU")
 	}
-	pair, err := parsePair("pytorch=" + library)
+	pair, err := event.ParsePair("pytorch=" + library)
 	require.NoError(t, err)
-	w := newWatcher(t, Config{pairs: []functionPair{pair}})
+	w := newWatcher(t, Config{pairs: []event.Pair{pair}})
 	c := start(t, w, program, "testdata/torchlibrary.py", library, fmt.Sprint(release), fmt.Sprint(notes["pytorch:malloc"][0].Semaphore),
 		fmt.Sprint(notes["pytorch:free"][0].Semaphore))
 	raised := func() string {
@@ -155,9 +156,9 @@ func TestPyTorchCPU(t *testing.T) {
 	if program == "" {
 		t.Skip("GPUMEMTRACK_TORCH names no Python with torch")
 	}
-	pair, err := parsePair("pytorch-cpu=" + torchLibrary(t, program, "libc10.so"))
+	pair, err := event.ParsePair("pytorch-cpu=" + torchLibrary(t, program, "libc10.so"))
 	require.NoError(t, err)
-	w := newWatcher(t, Config{pairs: []functionPair{pair}})
+	w := newWatcher(t, Config{pairs: []event.Pair{pair}})
 	s := checked(t, w, start(t, w, program, "testdata/train.py", "20"))
 	lines := make(map[string]int)
 	for a := range s.Snapshot().Allocations() {

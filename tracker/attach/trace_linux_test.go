@@ -18,6 +18,8 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
@@ -116,11 +118,11 @@ func TestStacksAreThoseOfGDB(t *testing.T) {
 
 // symbolizer names the code that a client has now.
 func symbolizer(c *client) *symbols.Symbolizer {
-	read := func() []symbols.Mapping {
-		all, _ := symbols.ReadMaps(c.Process.Pid)
+	read := func() []procfs.Mapping {
+		all, _ := procfs.ReadMaps(c.Process.Pid)
 		return all
 	}
-	return symbols.New(c.Process.Pid, maxFrames, symbols.Maps{}, read, func() {})
+	return symbols.New(c.Process.Pid, event.MaxFrames, procfs.Maps{}, read, func() {})
 }
 
 // isAsGDB reports whether a stack has the callers that gdb found. Those that call main or a thread's first function may be missing.
@@ -148,9 +150,9 @@ func isAsGDB(s mem.Stack, want []callerByGDB) bool {
 // nothing of an early end.
 func TestThreadsEndWithTheirFunction(t *testing.T) {
 	library, path := buildPieces(t, "-fomit-frame-pointer")
-	pair, err := parsePair(library + ":pool_alloc(size=2,out=3),pool_free(address=2)")
+	pair, err := event.ParsePair(library + ":pool_alloc(size=2,out=3),pool_free(address=2)")
 	require.NoError(t, err)
-	w := newWatcher(t, Config{pairs: []functionPair{pair}})
+	w := newWatcher(t, Config{pairs: []event.Pair{pair}})
 	s := checked(t, w, start(t, w, path))
 	assert.Contains(t, names(largest(t, s).Stack), "take <- worker")
 	assert.NotContains(t, names(largest(t, s).Stack), "ends early")
@@ -189,8 +191,8 @@ func TestTheMostFrames(t *testing.T) {
 				for a := range s.Snapshot().Allocations() {
 					depth := int(a.Requested) % 1000
 					want := strings.Repeat("dive <- ", depth) + "main"
-					if depth >= maxFrames {
-						want = strings.Repeat("dive <- ", maxFrames) + fmt.Sprintf("(more than %d frames: the others are left out)", maxFrames)
+					if depth >= event.MaxFrames {
+						want = strings.Repeat("dive <- ", event.MaxFrames) + fmt.Sprintf("(more than %d frames: the others are left out)", event.MaxFrames)
 					}
 					require.Equal(t, want, ofProgram(a.Stack), "%d calls deep", depth)
 					seen++

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 )
 
@@ -99,7 +100,7 @@ func (m *bpf) unwindStack() asm.Instructions {
 
 	ins = append(ins,
 		asm.LoadMem(asm.R1, asm.RFP, slotCount, asm.DWord).WithSymbol("next"),
-		asm.And.Imm(asm.R1, maxFrames-1),
+		asm.And.Imm(asm.R1, event.MaxFrames-1),
 		asm.LSh.Imm(asm.R1, 3),
 		asm.Mov.Reg(asm.R2, scratch),
 		asm.Add.Reg(asm.R2, asm.R1),
@@ -125,7 +126,7 @@ func (m *bpf) unwindStack() asm.Instructions {
 		asm.JEq.Imm(asm.R1, 0, "outermost").WithSymbol("returned"),
 		asm.LoadMem(sp, asm.RFP, slotCFA, asm.DWord),
 	)
-	ins = append(ins, again(slotCount, "next", maxFrames)...)
+	ins = append(ins, again(slotCount, "next", event.MaxFrames)...)
 	ins = append(ins, noteEnd(scratch)...)
 	ins = append(ins, m.findLayout()...)
 	ins = append(ins, asm.JEq.Imm(asm.R0, 0, "native"))
@@ -143,9 +144,9 @@ func (m *bpf) noteUnknown(sp, scratch asm.Register) asm.Instructions {
 	ins = append(ins,
 		asm.LoadMem(asm.R1, asm.RFP, slotCount, asm.DWord),
 		asm.Add.Imm(asm.R1, 1),
-		asm.StoreMem(scratch, scratchDepth+inDepth, asm.R1, asm.Byte),
-		asm.Mov.Imm(asm.R1, int32(unknownFunction)),
-		asm.StoreMem(scratch, scratchDepth+inEnd, asm.R1, asm.Byte),
+		asm.StoreMem(scratch, scratchDepth+event.InDepth, asm.R1, asm.Byte),
+		asm.Mov.Imm(asm.R1, int32(event.UnknownFunction)),
+		asm.StoreMem(scratch, scratchDepth+event.InEnd, asm.R1, asm.Byte),
 		asm.StoreMem(scratch, scratchSP, sp, asm.DWord),
 		asm.LoadMem(asm.R1, asm.RFP, slotFP, asm.DWord),
 		asm.StoreMem(scratch, scratchFP, asm.R1, asm.DWord),
@@ -163,21 +164,21 @@ func (m *bpf) noteUnknown(sp, scratch asm.Register) asm.Instructions {
 // noteEnd records the number of frames and why there are no more. It starts where there are too many.
 func noteEnd(scratch asm.Register) asm.Instructions {
 	return asm.Instructions{
-		asm.Mov.Imm(asm.R2, int32(truncated)),
+		asm.Mov.Imm(asm.R2, int32(event.Truncated)),
 		asm.Ja.Label("full"),
-		asm.Mov.Imm(asm.R2, int32(noCaller)).WithSymbol("nowhere"),
+		asm.Mov.Imm(asm.R2, int32(event.NoCaller)).WithSymbol("nowhere"),
 		asm.Ja.Label("ended"),
-		asm.Mov.Imm(asm.R2, int32(complete)).WithSymbol("outermost"),
+		asm.Mov.Imm(asm.R2, int32(event.Complete)).WithSymbol("outermost"),
 		asm.LoadMem(asm.R1, asm.RFP, slotCount, asm.DWord).WithSymbol("ended"),
 		asm.Add.Imm(asm.R1, 1),
 		asm.StoreMem(asm.RFP, slotCount, asm.R1, asm.DWord),
 		asm.LoadMem(asm.R1, asm.RFP, slotCount, asm.DWord).WithSymbol("full"),
-		asm.StoreMem(scratch, scratchDepth+inTotal, asm.R1, asm.Byte),
-		asm.StoreMem(scratch, scratchDepth+inBeyond, asm.R2, asm.Byte),
+		asm.StoreMem(scratch, scratchDepth+event.InTotal, asm.R1, asm.Byte),
+		asm.StoreMem(scratch, scratchDepth+event.InTotalEnd, asm.R2, asm.Byte),
 		asm.LoadMem(asm.R3, asm.RFP, slotPastUnknown, asm.DWord),
 		asm.JNE.Imm(asm.R3, 0, "followed"),
-		asm.StoreMem(scratch, scratchDepth+inDepth, asm.R1, asm.Byte),
-		asm.StoreMem(scratch, scratchDepth+inEnd, asm.R2, asm.Byte),
+		asm.StoreMem(scratch, scratchDepth+event.InDepth, asm.R1, asm.Byte),
+		asm.StoreMem(scratch, scratchDepth+event.InEnd, asm.R2, asm.Byte),
 		asm.LoadMem(asm.R1, asm.RFP, slotRuleKey+4, asm.Word).WithSymbol("followed"),
 		asm.StoreMem(scratch, scratchDepth+4, asm.R1, asm.Word),
 	}
@@ -301,15 +302,15 @@ func (m *bpf) copyStack() asm.Instructions {
 	half := m.ring.MaxEntries() / 2
 	ins := append(store(asm.RFP, slotWake, int32(noWake)),
 		asm.LoadMem(asm.R2, asm.RFP, slotScratch, asm.DWord),
-		asm.LoadMem(asm.R1, asm.R2, scratchDepth+inEnd, asm.Byte),
-		asm.JNE.Imm(asm.R1, int32(unknownFunction), "copied"),
+		asm.LoadMem(asm.R1, asm.R2, scratchDepth+event.InEnd, asm.Byte),
+		asm.JNE.Imm(asm.R1, int32(event.UnknownFunction), "copied"),
 		asm.LoadMapPtr(asm.R1, m.ring.FD()),
 		asm.Mov.Imm(asm.R2, 0), // BPF_RB_AVAIL_DATA
 		asm.FnRingbufQuery.Call(),
 		asm.Mov.Imm(asm.R1, int32(half)),
 		asm.JGE.Reg(asm.R0, asm.R1, "too full"),
 		asm.Sub.Reg(asm.R1, asm.R0),
-		asm.RSh.Imm(asm.R1, int32(bits.Len32(half/maxCopy)-1)), // all, if the ring buffer is empty
+		asm.RSh.Imm(asm.R1, int32(bits.Len32(half/event.MaxCopy)-1)), // all, if the ring buffer is empty
 		asm.StoreMem(asm.RFP, slotRead, asm.R1, asm.DWord),
 	)
 	ins = append(ins, m.stackSize()...)
@@ -320,8 +321,8 @@ func (m *bpf) copyStack() asm.Instructions {
 		asm.LoadMem(asm.R1, asm.RFP, slotIndex, asm.DWord),
 		asm.Add.Imm(asm.R1, 1),
 		asm.StoreMem(asm.RFP, slotIndex, asm.R1, asm.DWord),
-		asm.JGE.Imm(asm.R1, maxCopy/chunk, "copied"),
-		asm.LSh.Imm(asm.R1, chunkBits),
+		asm.JGE.Imm(asm.R1, event.MaxCopy/event.Chunk, "copied"),
+		asm.LSh.Imm(asm.R1, event.ChunkBits),
 		asm.LoadMem(asm.R2, asm.RFP, slotRead, asm.DWord),
 		asm.JLT.Reg(asm.R1, asm.R2, "next part"),
 		asm.Ja.Label("copied"),
@@ -329,8 +330,8 @@ func (m *bpf) copyStack() asm.Instructions {
 		asm.FnRingbufDiscard.Call(),
 		asm.Ja.Label("copied"),
 		asm.LoadMem(asm.R2, asm.RFP, slotScratch, asm.DWord).WithSymbol("too full"),
-		asm.Mov.Imm(asm.R1, int32(copyDropped)),
-		asm.StoreMem(asm.R2, scratchDepth+inEnd, asm.R1, asm.Byte),
+		asm.Mov.Imm(asm.R1, int32(event.CopyDropped)),
+		asm.StoreMem(asm.R2, scratchDepth+event.InEnd, asm.R1, asm.Byte),
 		asm.Mov.Imm(asm.R0, 0).WithSymbol("copied"),
 	)
 }
@@ -341,28 +342,28 @@ func (m *bpf) copyPart() asm.Instructions {
 	const part = regEvent
 	ins := asm.Instructions{
 		asm.LoadMapPtr(asm.R1, m.ring.FD()).WithSymbol("next part"),
-		asm.Mov.Imm(asm.R2, partSize),
+		asm.Mov.Imm(asm.R2, event.PartSize),
 		asm.Mov.Imm(asm.R3, 0),
 		asm.FnRingbufReserve.Call(),
 		asm.JEq.Imm(asm.R0, 0, "too full"),
 		asm.Mov.Reg(part, asm.R0),
-		asm.StoreMem(part, offThread, regThread, asm.DWord),
-		asm.LoadImm(asm.R1, int64(stackPart)<<32, asm.DWord),
-		asm.StoreMem(part, offWhat, asm.R1, asm.DWord),
+		asm.StoreMem(part, event.OffThread, regThread, asm.DWord),
+		asm.LoadImm(asm.R1, int64(event.StackPart)<<32, asm.DWord),
+		asm.StoreMem(part, event.OffWhat, asm.R1, asm.DWord),
 		asm.LoadMem(asm.R2, asm.RFP, slotScratch, asm.DWord),
 	}
 	for i, from := range []int16{scratchSP, scratchFP, scratchSavedReturn, scratchSavedReturnSP} {
-		ins = append(ins, asm.LoadMem(asm.R1, asm.R2, from, asm.DWord), asm.StoreMem(part, offUnknown+8*int16(i), asm.R1, asm.DWord))
+		ins = append(ins, asm.LoadMem(asm.R1, asm.R2, from, asm.DWord), asm.StoreMem(part, event.OffUnknown+8*int16(i), asm.R1, asm.DWord))
 	}
 	return append(ins,
 		asm.LoadMem(asm.R3, asm.R2, scratchSP, asm.DWord),
 		asm.LoadMem(asm.R1, asm.RFP, slotIndex, asm.DWord),
-		asm.LSh.Imm(asm.R1, chunkBits),
-		asm.StoreMem(part, offUnknown+32, asm.R1, asm.DWord),
+		asm.LSh.Imm(asm.R1, event.ChunkBits),
+		asm.StoreMem(part, event.OffUnknown+32, asm.R1, asm.DWord),
 		asm.Add.Reg(asm.R3, asm.R1),
 		asm.Mov.Reg(asm.R1, part),
-		asm.Add.Imm(asm.R1, offPart),
-		asm.Mov.Imm(asm.R2, chunk),
+		asm.Add.Imm(asm.R1, event.OffPart),
+		asm.Mov.Imm(asm.R2, event.Chunk),
 		asm.FnProbeReadUser.Call(),
 		asm.Mov.Reg(asm.R1, part),
 		asm.JNE.Imm(asm.R0, 0, "none there"),
@@ -403,3 +404,24 @@ type ruleKey struct {
 	PID, Generation uint32
 	PC              uint64
 }
+
+// Byte offsets in a thread's scratch buffer.
+const (
+	scratchNext          = 8 * iota               // index of the program to tail call at the end
+	scratchPC                                     // innermost address
+	scratchSP                                     // of the last certain frame, if its function is unknown
+	scratchFP                                     //
+	scratchSavedReturn                            // see event.StackCopy
+	scratchSavedReturnSP                          //
+	scratchWindowAt                               // the address that the window begins at
+	scratchWindow                                 // a cached part of the thread's stack
+	scratchEvent         = scratchWindow + window // an event without frames of Python
+	scratchFrames        = scratchEvent + event.OffFrames
+	scratchDepth         = scratchEvent + event.OffDepth
+	scratchNewCode       = scratchFrames + 8*event.MaxFrames // number of unknown code objects of Python, and a byte each for the index of its frame
+	scratchNewCodeAt     = scratchNewCode + 8
+	scratchSize          = scratchNewCodeAt + 24
+)
+
+// window is how many bytes of a stack a probe reads at once: those of several frames.
+const window = 1 << 10

@@ -11,22 +11,23 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
 // Uprobes are attached to functions, found by their symbols, and to static probes (USDT), found by the
 // notes of a file.
 
-// probeLibrary probes the functions of a file, for all processes that have loaded it or will. The
+// ProbeLibrary probes the functions of a file, for all processes that have loaded it or will. The
 // functions are the driver's, or those of a library that Config.Functions names.
-func (p *probes) probeLibrary(path, library string) error {
-	if library == loader {
+func (p *probes) ProbeLibrary(path, library string) error {
+	if library == event.Loader {
 		return p.probeLoader(path)
 	}
 	var names []string
 	for _, f := range p.functions {
-		if library != "" && f.library == library {
-			names = append(names, f.symbols...)
+		if library != "" && f.Library == library {
+			names = append(names, f.Symbols...)
 		}
 	}
 	at, err := symbols.Offsets(path, names)
@@ -49,18 +50,18 @@ func (p *probes) probeLibrary(path, library string) error {
 	found := 0
 	seen := make(map[uint64]bool) // offsets: a function may have several names
 	for i, f := range p.functions {
-		if f.library != library || f.without != "" && notes[f.without] != nil {
+		if f.Library != library || f.Without != "" && notes[f.Without] != nil {
 			continue
 		}
-		if f.note != "" {
-			if err := p.probeNotes(file, i, notes[f.note]); err != nil {
-				return fmt.Errorf("static probe %s of %s: %w", f.note, path, explain(err))
+		if f.Note != "" {
+			if err := p.probeNotes(file, i, notes[f.Note]); err != nil {
+				return fmt.Errorf("static probe %s of %s: %w", f.Note, path, explain(err))
 			}
-			found += len(notes[f.note])
+			found += len(notes[f.Note])
 			continue
 		}
 		var offsets []uint64
-		for _, name := range f.symbols {
+		for _, name := range f.Symbols {
 			if offset := at[name]; offset != 0 && !seen[offset] {
 				seen[offset] = true
 				offsets = append(offsets, cheapest(code, offset))
@@ -68,7 +69,7 @@ func (p *probes) probeLibrary(path, library string) error {
 		}
 		switch {
 		case len(offsets) == 0 && library != "":
-			return fmt.Errorf("%s has no function %s: it needs a symbol of that name, that is not inlined", path, f.symbols[0])
+			return fmt.Errorf("%s has no function %s: it needs a symbol of that name, that is not inlined", path, f.Symbols[0])
 		case len(offsets) == 0:
 			continue
 		}
@@ -82,7 +83,7 @@ func (p *probes) probeLibrary(path, library string) error {
 				continue
 			}
 			if err := p.probe(file, offsets, prog.Program, prog.atReturn); err != nil {
-				return fmt.Errorf("probe %v of %s: %w", f.symbols, path, explain(err))
+				return fmt.Errorf("probe %v of %s: %w", f.Symbols, path, explain(err))
 			}
 		}
 	}

@@ -97,7 +97,7 @@ func TestAProgramThatEndedBeforeItsEvents(t *testing.T) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		for _, its := range b.byProgram {
-			if its.origin.Program == "client" {
+			if its.Origin.Program == "client" {
 				return true
 			}
 		}
@@ -179,9 +179,9 @@ func TestLostEvents(t *testing.T) {
 	require.NoError(t, err)
 	c.out = bufio.NewScanner(out)
 	begun := time.Now()
-	require.NoError(t, w.events.watch(os.Getpid()))
+	require.NoError(t, w.events.Watch(os.Getpid()))
 	require.NoError(t, c.Start())
-	w.events.unwatch(os.Getpid())
+	w.events.Unwatch(os.Getpid())
 	c.live(t)
 	w.mu.Unlock()
 	c.Wait()

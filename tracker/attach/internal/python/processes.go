@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 )
 
 // Processes are the processes that run Python. Any goroutine may use a Processes.
@@ -30,7 +30,7 @@ func (p *Processes) AwaitInterpreter(pid int) {
 	const most, longest = 2 * time.Second, 16 * time.Millisecond
 	for begin, wait := time.Now(), time.Millisecond; time.Since(begin) < most; wait = min(2*wait, longest) {
 		at := time.Now()
-		mappings, err := symbols.ReadMaps(pid)
+		mappings, err := procfs.ReadMaps(pid)
 		if err != nil || p.Detect(pid, mappings, at) {
 			return
 		}
@@ -39,7 +39,7 @@ func (p *Processes) AwaitInterpreter(pid int) {
 }
 
 // Detect finds a process's interpreter in its mappings at a moment, and reports whether it is known.
-func (p *Processes) Detect(pid int, mappings []symbols.Mapping, at time.Time) (found bool) {
+func (p *Processes) Detect(pid int, mappings []procfs.Mapping, at time.Time) (found bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.byPID[pid] != nil {

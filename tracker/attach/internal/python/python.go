@@ -13,7 +13,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 )
 
 // frame is a frame of the interpreter.
@@ -156,9 +156,8 @@ type Process struct {
 
 // open finds the interpreter of a process in a file that it has loaded. The error says that there is
 // none, or that its version is unknown.
-func open(pid int, m symbols.Mapping) (*Process, error) {
-	start, offset := m.Place()
-	at, version, err := runtimeOf(symbols.InRoot(pid, m.Path), start, offset)
+func open(pid int, m procfs.Mapping) (*Process, error) {
+	at, version, err := runtimeOf(procfs.InRoot(pid, m.Path), m.Start, m.Offset)
 	if err != nil {
 		return nil, err
 	}

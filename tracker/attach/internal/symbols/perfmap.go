@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -37,7 +38,7 @@ func (p *perfMap) frame(address uint64) (mem.Frame, bool) {
 
 // reload reads the file again if it has grown.
 func (p *perfMap) reload() {
-	for _, name := range []string{InRoot(p.pid, fmt.Sprintf("/tmp/perf-%d.map", innerPID(p.pid))), fmt.Sprintf("/tmp/perf-%d.map", p.pid)} {
+	for _, name := range []string{procfs.InRoot(p.pid, fmt.Sprintf("/tmp/perf-%d.map", innerPID(p.pid))), fmt.Sprintf("/tmp/perf-%d.map", p.pid)} {
 		info, err := os.Stat(name)
 		if err != nil || info.Size() == p.size || info.Size() > maxPerfMap {
 			continue

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -60,9 +61,9 @@ func (s *Symbolizer) Resolve(t Trace, python *Python) mem.Stack {
 		if python == nil {
 			continue
 		}
-		if m, ok := find(s.maps.All, at); ok {
+		if m, ok := procfs.Find(s.maps.All, at); ok {
 			all[i].ofPython = m.Path == python.Image && all[i].native.Function != "_start"
-			if !m.file() && its.frames[0].File != m.Path { // a trampoline of python -X perf
+			if !m.IsFile() && its.frames[0].File != m.Path { // a trampoline of python -X perf
 				all[i].frames, all[i].certain = nil, true
 			}
 		}

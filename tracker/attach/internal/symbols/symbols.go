@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
@@ -19,29 +20,23 @@ import (
 type Symbolizer struct {
 	pid        int
 	most       int // maximum number of addresses of a stack
-	maps       Maps
-	read       func() []Mapping    // returns the current maps; nil if they may not hold for the addresses to name
-	stale      bool                // read returned nil, so code may be missing in maps
-	changed    func()              // called when addresses mean something else
-	images     map[fileID]*loaded  // nil of a file that could not be read
-	tables     map[uint64]*table   // by the start of a mapping
-	locations  map[uint64]location // by address, of code in mapped files
+	maps       procfs.Maps
+	read       func() []procfs.Mapping // returns the current maps; nil if they may not hold for the addresses to name
+	stale      bool                    // read returned nil, so code may be missing in maps
+	changed    func()                  // called when addresses mean something else
+	images     map[fileID]*loaded      // nil of a file that could not be read
+	tables     map[uint64]*table       // by the start of a mapping
+	locations  map[uint64]location     // by address, of code in mapped files
 	python     perfMap
 	codeBuffer []code          // reused for the stack to name
 	missing    map[uint64]bool // by page number: pages without code at the last read of the maps
-}
-
-// Maps is the code of a process.
-type Maps struct {
-	All    []Mapping
-	Linked []Mapping // those that stay as long as the program runs, as far as known
 }
 
 // New returns a Symbolizer for a process. It starts with the mappings before: the process may be
 // gone by now. most is the maximum number of addresses of a stack. read returns the current maps,
 // or nil if they may not hold for the addresses to name. changed is called when addresses mean
 // something else.
-func New(pid, most int, before Maps, read func() []Mapping, changed func()) *Symbolizer {
+func New(pid, most int, before procfs.Maps, read func() []procfs.Mapping, changed func()) *Symbolizer {
 	return &Symbolizer{
 		pid: pid, most: most, maps: before, read: read, changed: changed, python: perfMap{pid: pid},
 		images: make(map[fileID]*loaded), tables: make(map[uint64]*table), locations: make(map[uint64]location), missing: make(map[uint64]bool),
@@ -49,7 +44,7 @@ func New(pid, most int, before Maps, read func() []Mapping, changed func()) *Sym
 }
 
 // Maps returns the mappings that are known.
-func (s *Symbolizer) Maps() Maps { return s.maps }
+func (s *Symbolizer) Maps() procfs.Maps { return s.maps }
 
 // Reload reads the maps again. It is false if they may not hold for the addresses to name.
 func (s *Symbolizer) Reload() (done bool) {
@@ -69,10 +64,10 @@ func (s *Symbolizer) Recover() {
 }
 
 // Update sets the current mappings.
-func (s *Symbolizer) Update(now []Mapping) {
-	gone := func(before Mapping) bool {
-		at, ok := find(now, before.start)
-		return before.file() && (!ok || at.inode != before.inode || at.device != before.device)
+func (s *Symbolizer) Update(now []procfs.Mapping) {
+	gone := func(before procfs.Mapping) bool {
+		at, ok := procfs.Find(now, before.Start)
+		return before.IsFile() && (!ok || at.Inode != before.Inode || at.Device != before.Device)
 	}
 	if s.stale || slices.ContainsFunc(s.maps.All, gone) {
 		s.changed()
@@ -108,13 +103,13 @@ func (s *Symbolizer) forget() {
 
 // at returns the mapping of an address. For an address without one it reads the maps again, once for a
 // page: a stack that was unwound wrongly has arbitrary addresses.
-func (s *Symbolizer) at(address uint64) (m Mapping, ok bool) {
+func (s *Symbolizer) at(address uint64) (m procfs.Mapping, ok bool) {
 	const pageBits, maxMissing = 12, 1 << 12
 	page := address >> pageBits
-	if m, ok = find(s.maps.All, address); ok || s.missing[page] || !s.Reload() {
+	if m, ok = procfs.Find(s.maps.All, address); ok || s.missing[page] || !s.Reload() {
 		return m, ok
 	}
-	if m, ok = find(s.maps.All, address); !ok {
+	if m, ok = procfs.Find(s.maps.All, address); !ok {
 		if len(s.missing) == maxMissing {
 			clear(s.missing)
 		}
@@ -148,7 +143,7 @@ func (s *Symbolizer) lookUp(address uint64) location {
 		return its
 	}
 	its = location{s.frames(address), s.hasRule(address)}
-	if m, ok := find(s.maps.All, address); ok && m.file() {
+	if m, ok := procfs.Find(s.maps.All, address); ok && m.IsFile() {
 		if len(s.locations) == maxLocations {
 			clear(s.locations)
 		}
@@ -169,13 +164,13 @@ func (s *Symbolizer) frames(address uint64) []mem.Frame {
 	if !ok {
 		return []mem.Frame{{Function: fmt.Sprintf("%#x", address)}}
 	}
-	if !m.file() {
+	if !m.IsFile() {
 		if f, ok := s.python.frame(address); ok {
 			return []mem.Frame{f}
 		}
 		return []mem.Frame{{Function: fmt.Sprintf("%#x", address), File: m.Path}}
 	}
-	offset := address - m.start + m.offset
+	offset := address - m.Start + m.Offset
 	if img := s.image(m); img != nil {
 		if found := img.known[offset]; found != nil {
 			return found
@@ -206,7 +201,7 @@ type loaded struct {
 
 // table is the unwind table of a mapping's file.
 type table struct {
-	Mapping
+	procfs.Mapping
 	of *loaded // nil if it could not be read
 }
 
@@ -217,18 +212,18 @@ func (s *Symbolizer) Table(pc uint64) (t *unwind.Table, address uint64, code boo
 	if !ok {
 		return nil, 0, false
 	}
-	its := s.tables[m.start]
+	its := s.tables[m.Start]
 	if its == nil {
 		its = &table{Mapping: m}
-		if m.file() {
+		if m.IsFile() {
 			its.of = s.image(m)
 		}
-		s.tables[m.start] = its
+		s.tables[m.Start] = its
 	}
 	if its.of == nil {
 		return nil, 0, true
 	}
-	return its.of.table, its.of.address(pc - m.start + m.offset), true
+	return its.of.table, its.of.address(pc - m.Start + m.Offset), true
 }
 
 // hasRule reports whether an unwind table has a rule for an address.
@@ -245,15 +240,15 @@ type fileID struct {
 
 // keepsFramePointer reports whether the function at an address is known to set a frame pointer.
 func (s *Symbolizer) keepsFramePointer(address uint64) bool {
-	m, ok := find(s.maps.All, address)
-	if !ok || !m.file() {
+	m, ok := procfs.Find(s.maps.All, address)
+	if !ok || !m.IsFile() {
 		return false
 	}
 	img := s.image(m)
 	if img == nil {
 		return false
 	}
-	at := img.address(address - m.start + m.offset)
+	at := img.address(address - m.Start + m.Offset)
 	if img.isGo(at) {
 		return true
 	}
@@ -280,7 +275,7 @@ func (s *Symbolizer) Trampoline() uint64 {
 	for again := range 2 {
 		for _, m := range s.maps.All {
 			if m.Path == "[uprobes]" {
-				return m.start
+				return m.Start
 			}
 		}
 		if again == 0 {
@@ -291,8 +286,8 @@ func (s *Symbolizer) Trampoline() uint64 {
 }
 
 // image returns the opened file of a mapping; nil if it cannot be opened.
-func (s *Symbolizer) image(m Mapping) *loaded {
-	key := fileID{m.device, m.inode}
+func (s *Symbolizer) image(m procfs.Mapping) *loaded {
+	key := fileID{m.Device, m.Inode}
 	img, ok := s.images[key]
 	if ok && (img == nil || img.checked) {
 		return img
@@ -314,13 +309,13 @@ func (s *Symbolizer) image(m Mapping) *loaded {
 // open opens the file of a mapping: as the process sees it or, if the process has ended, by its path. It
 // compares inodes, because another file may have the path by now. It does not compare devices: that in
 // the maps of a container is not always the file's.
-func (s *Symbolizer) open(m Mapping) (f *os.File, written time.Time, err error) {
-	for _, name := range []string{fmt.Sprintf("/proc/%d/map_files/%x-%x", s.pid, m.start, m.end), InRoot(s.pid, m.Path), m.Path} {
+func (s *Symbolizer) open(m procfs.Mapping) (f *os.File, written time.Time, err error) {
+	for _, name := range []string{fmt.Sprintf("/proc/%d/map_files/%x-%x", s.pid, m.Start, m.End), procfs.InRoot(s.pid, m.Path), m.Path} {
 		if f, err = os.Open(name); err != nil {
 			continue
 		}
 		info, statErr := f.Stat()
-		if statErr == nil && inode(info) == m.inode {
+		if statErr == nil && inode(info) == m.Inode {
 			return f, info.ModTime(), nil
 		}
 		f.Close()
@@ -328,6 +323,3 @@ func (s *Symbolizer) open(m Mapping) (f *os.File, written time.Time, err error) 
 	}
 	return nil, written, err
 }
-
-// InRoot returns the path, outside of a process's container, of a file with a path inside.
-func InRoot(pid int, path string) string { return fmt.Sprintf("/proc/%d/root%s", pid, path) }

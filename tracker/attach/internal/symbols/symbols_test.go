@@ -11,31 +11,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
-
-func TestMaps(t *testing.T) {
-	all := ParseMaps([]byte(`55638e42b000-55638e42c000 r--p 00000000 fe:00 4242                       /home/me/my program
-55638e42c000-55638e42d000 r-xp 00001000 fe:00 4242                       /home/me/my program
-7f1329200000-7f1329355000 r-xp 00026000 fe:00 17                         /usr/lib/libc.so.6 (deleted)
-7f1329400000-7f1329401000 rwxp 00000000 00:00 0
-7ffd-xyz r-xp zz fe:00 1 /torn
-torn
-`))
-	assert.Equal(t, []Mapping{
-		{0x55638e42c000, 0x55638e42d000, 0x1000, "fe:00", 4242, "/home/me/my program"},
-		{0x7f1329200000, 0x7f1329355000, 0x26000, "fe:00", 17, "/usr/lib/libc.so.6"},
-		{0x7f1329400000, 0x7f1329401000, 0, "00:00", 0, ""},
-	}, all)
-	for address, want := range map[uint64]int{
-		0x55638e42bfff: -1, 0x55638e42c000: 0, 0x55638e42cfff: 0, 0x55638e42d000: -1, 0x7f1329354fff: 1, 0x7f1329400001: 2, 1 << 63: -1, 0: -1,
-	} {
-		m, ok := find(all, address)
-		if assert.Equal(t, want >= 0, ok, "%#x", address); ok {
-			assert.Equal(t, all[want], m)
-		}
-	}
-}
 
 func TestPerfMap(t *testing.T) {
 	p := perfMap{names: parsePerfMap(`7f00 b py::load_weights:/home/me/train.py
@@ -58,8 +36,8 @@ torn
 }
 
 func TestStacksWithoutEnd(t *testing.T) {
-	maps := Maps{All: []Mapping{{0x1000, 0x2000, 0, "fe:00", 1, "/lib/libffi.so.8"}, {0x3000, 0x4000, 0, "fe:00", 2, "/lib/libc.so.6"}}}
-	s := New(1<<30, 64, maps, func() []Mapping { return nil }, func() {})
+	maps := procfs.Maps{All: []procfs.Mapping{{Start: 0x1000, End: 0x2000, Device: "fe:00", Inode: 1, Path: "/lib/libffi.so.8"}, {Start: 0x3000, End: 0x4000, Device: "fe:00", Inode: 2, Path: "/lib/libc.so.6"}}}
+	s := New(1<<30, 64, maps, func() []procfs.Mapping { return nil }, func() {})
 	assert.Equal(t, mem.Stack{
 		{Function: "libffi.so.8+0xf", File: "/lib/libffi.so.8"},
 		{Function: "(the stack ends early: libffi.so.8 keeps no frame pointers, and has no table of its callers)"},

@@ -1,4 +1,5 @@
-package symbols
+// Package procfs reads what Linux says about a process in /proc.
+package procfs
 
 import (
 	"bufio"
@@ -13,17 +14,14 @@ import (
 
 // Mapping is an executable mapping of a process.
 type Mapping struct {
-	start, end, offset uint64
-	device             string
-	inode              uint64
+	Start, End, Offset uint64
+	Device             string
+	Inode              uint64
 	Path               string // "" if it is not of a file
 }
 
-// Place returns where the mapping begins, in memory and in its file.
-func (m Mapping) Place() (start, offset uint64) { return m.start, m.offset }
-
-// file reports whether the mapping is of a file.
-func (m Mapping) file() bool { return m.inode != 0 && strings.HasPrefix(m.Path, "/") }
+// IsFile reports whether the mapping is of a file.
+func (m Mapping) IsFile() bool { return m.Inode != 0 && strings.HasPrefix(m.Path, "/") }
 
 // ReadMaps returns the mappings with code of a process, by address.
 func ReadMaps(pid int) ([]Mapping, error) {
@@ -47,14 +45,14 @@ func ParseMaps(text []byte) (all []Mapping) {
 		var m Mapping
 		from, to, _ := strings.Cut(fields[0], "-")
 		var errs [4]error
-		m.start, errs[0] = strconv.ParseUint(from, 16, 64)
-		m.end, errs[1] = strconv.ParseUint(to, 16, 64)
-		m.offset, errs[2] = strconv.ParseUint(fields[2], 16, 64)
-		m.inode, errs[3] = strconv.ParseUint(fields[4], 10, 64)
+		m.Start, errs[0] = strconv.ParseUint(from, 16, 64)
+		m.End, errs[1] = strconv.ParseUint(to, 16, 64)
+		m.Offset, errs[2] = strconv.ParseUint(fields[2], 16, 64)
+		m.Inode, errs[3] = strconv.ParseUint(fields[4], 10, 64)
 		if slices.ContainsFunc(errs[:], func(err error) bool { return err != nil }) {
 			continue
 		}
-		m.device = fields[3]
+		m.Device = fields[3]
 		if len(fields) > 5 {
 			m.Path = strings.TrimSuffix(strings.Join(fields[5:], " "), " (deleted)")
 		}
@@ -63,16 +61,25 @@ func ParseMaps(text []byte) (all []Mapping) {
 	return all
 }
 
-// find returns the mapping of an address.
-func find(all []Mapping, address uint64) (Mapping, bool) {
+// Find returns the mapping of an address.
+func Find(all []Mapping, address uint64) (Mapping, bool) {
 	i, ok := slices.BinarySearchFunc(all, address, func(m Mapping, a uint64) int {
-		if a >= m.end {
+		if a >= m.End {
 			return -1
 		}
-		return cmp.Compare(max(m.start, a), a)
+		return cmp.Compare(max(m.Start, a), a)
 	})
 	if !ok {
 		return Mapping{}, false
 	}
 	return all[i], true
 }
+
+// Maps is the code of a process.
+type Maps struct {
+	All    []Mapping
+	Linked []Mapping // those that stay as long as the program runs, as far as known
+}
+
+// InRoot returns the path, outside of a process's container, of a file with a path inside.
+func InRoot(pid int, path string) string { return fmt.Sprintf("/proc/%d/root%s", pid, path) }
