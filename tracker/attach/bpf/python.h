@@ -6,8 +6,7 @@
 //	py_reader what a walk reads by, and where it leaves what it finds
 //	py_read   const word *py_read(py_reader *r, enum py_part part, word at, word size) copies size bytes of the process's memory, at most
 //	          PY_MAX_PART, and returns the copy; NULL if they are not all there. The copy stays until the next read of the same part.
-//	py_found  void py_found(py_reader *r, unsigned n, const struct py_frame *f, const word *head) takes the frame n, 0 being the innermost.
-//	          head is that of its code object; NULL if it runs no code, or if that cannot be read.
+//	py_found  void py_found(py_reader *r, unsigned n, const struct py_frame *f) takes the frame n, 0 being the innermost.
 //
 // Nothing of the process is trusted: an address may lead anywhere, and a frame to itself. Words are little-endian, as on all machines that
 // have programs for this.
@@ -51,12 +50,14 @@ enum { PY_OWNED_BY_INTERPRETER = 3 };
 enum { PY_OWNER = 7, PY_NOT_COPIED = 8, PY_TAGS = 15 };
 
 struct py_frame {
-	word code;           // the address of the code object; 0 if the frame could not be read
-	word owner;          // PY_OWNER bits
-	word previous;       // the caller's frame
-	unsigned where;      // of the instruction: bytes from the code object's address, or its index
-	unsigned first_line; // of the function; 0 if head is NULL
+	word code;      // the address of the code object; 0 if the frame could not be read
+	word owner;     // PY_OWNER bits
+	word previous;  // the caller's frame
+	unsigned where; // of the instruction: bytes from the code object's address, or its index
 };
+
+// py_runs_code reports whether a frame has a code object that says what it runs.
+static INLINE int py_runs_code(const struct py_frame *f) { return f->code && f->owner < PY_OWNED_BY_INTERPRETER; }
 
 // py_word returns the word at an offset of a copy. The offset is a multiple of 8.
 static INLINE word py_word(const word *part, word offset)
@@ -99,9 +100,12 @@ static INLINE word py_digest(const word *head)
 	return digest ^ digest >> 29;
 }
 
-// The two words of a frame in a stack, as package python decodes them.
+// The two words of a frame in a stack, as package python decodes them. The head is NULL if it was not read.
 static INLINE word py_code_word(const struct py_frame *f) { return f->code | f->owner; }
-static INLINE word py_line_word(const struct py_frame *f) { return (word)f->where << 32 | f->first_line; }
+static INLINE word py_line_word(const struct py_frame *f, const struct py_layout *l, const word *head)
+{
+	return (word)f->where << 32 | (head ? py_half(head, l->first_line) : 0);
+}
 
 // py_walk takes the frames of a thread, the innermost first, and returns how many there are, at most PY_FRAMES. A frame that cannot be read
 // is the last, and has no code.
@@ -112,14 +116,10 @@ static INLINE unsigned py_walk(py_reader *r, const struct py_layout *l, word thr
 #pragma GCC unroll 1
 	for (; n < PY_FRAMES && at; n++) {
 		struct py_frame f = {0};
-		const word *part = py_read(r, PY_FRAME, at, l->frame_size), *head = 0;
+		const word *part = py_read(r, PY_FRAME, at, l->frame_size);
 		if (part)
 			py_decode(&f, l, part);
-		if (part && f.owner < PY_OWNED_BY_INTERPRETER)
-			head = py_read(r, PY_HEAD, f.code + l->head, PY_HEAD_SIZE);
-		if (head)
-			f.first_line = py_half(head, l->first_line);
-		py_found(r, n, &f, head);
+		py_found(r, n, &f);
 		at = f.previous;
 	}
 	return n;
