@@ -9,10 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
+	"github.com/gpumemtrack/gpumemtrack/internal/inputs"
 	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/bfc"
@@ -37,11 +37,6 @@ type File struct {
 // ErrFormat says that a file is in no known format. The error for a damaged file of a known format
 // is another one.
 var ErrFormat = errors.New("not a snapshot")
-
-// isText recognises text. A profile is not text: its first bytes include small numbers.
-func isText(head []byte) bool {
-	return !bytes.ContainsFunc(head, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' && r != '\r' })
-}
 
 // ReadFile reads a file. The error names it. It is ErrFormat, or says where the file is damaged.
 func ReadFile(path string) (*File, error) { return ReadFileWithin(path, 0) }
@@ -68,59 +63,79 @@ func ReadFileWithin(path string, limit alloc.Bytes) (*File, error) {
 
 // Read reads a file, packed by gzip or not. The errors are those of ReadFile, without the name.
 func Read(in io.Reader) (*File, error) {
-	r, err := bounded.NewReader(in, 0)
+	r, head, err := begin(in)
 	if err != nil {
 		return nil, err
 	}
-	head, err := r.Peek(4096)
+	return read(r, head, inputs.For("show", head))
+}
+
+// ReadAs reads a file as one of a kind, such as "dump" or "pytorch-snapshot", whatever it begins with. The kinds have the
+// names that the page "gpumemtrack help inputs" lists. The errors are those of Read, and one of a name that it does not list.
+func ReadAs(in io.Reader, kind string) (*File, error) {
+	k, err := inputs.ByName(kind)
+	if err != nil {
+		return nil, err
+	}
+	r, head, err := begin(in)
+	if err != nil {
+		return nil, err
+	}
+	return read(r, head, k)
+}
+
+// begin returns a reader of an input, and the beginning of what it will read.
+func begin(in io.Reader) (*bounded.Reader, []byte, error) {
+	r, err := bounded.NewReader(in, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	head, err := r.Peek(inputs.HeadSize)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, bounded.Torn(err)
+		return nil, nil, bounded.Torn(err)
 	}
-	switch first := bytes.TrimLeft(head, " \t\r\n"); {
-	case len(head) == 0:
-		return nil, fmt.Errorf("%w: the file is empty", ErrFormat)
-	case bytes.HasPrefix(first, []byte("{")) && !isTorchJSON(first):
-		return readJSON(r, head)
-	case bytes.HasPrefix(first, []byte("{")), isList(first), isPickle(head):
+	if len(head) == 0 {
+		return nil, nil, fmt.Errorf("%w: the file is empty", ErrFormat)
+	}
+	return r, head, nil
+}
+
+func read(r *bounded.Reader, head []byte, kind *inputs.Kind) (*File, error) {
+	switch kind {
+	case inputs.Dump:
+		return readDump(r)
+	case inputs.Snapshot:
+		return readSnapshot(r)
+	case inputs.PyTorchSnapshot:
 		return readTorch(r)
-	case bytes.HasPrefix(head, []byte("version https://git-lfs")):
-		return nil, fmt.Errorf("%w: it is a pointer of Git LFS, and the file itself is not here: run git lfs pull", ErrFormat)
-	case head[0] == 0x0a && !isText(head):
+	case inputs.Profile:
 		return readProfile(r)
+	case nil:
+		return nil, unknown(head)
 	}
-	if bytes.IndexByte(head, 0) < 0 {
+	switch {
+	case kind == inputs.Text && bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{")):
+		return readJSON(r)
+	case kind.Log(), kind == inputs.Text:
 		f, err := readLog(r)
-		if !errors.Is(err, bfc.ErrNoFailure) {
+		switch {
+		case !errors.Is(err, bfc.ErrNoFailure):
 			return f, err
-		}
-		if err != bfc.ErrNoFailure { //nolint:errorlint // an error around it says more
+		case err != bfc.ErrNoFailure: //nolint:errorlint // an error around it says more
 			return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+		case kind != inputs.Text:
+			return nil, fmt.Errorf("%w: it is %s", ErrFormat, kind.What)
 		}
+		return nil, unknown(head)
+	case kind.Instead != "":
+		return nil, fmt.Errorf("%w: it is %s: %s", ErrFormat, kind.What, kind.Instead)
 	}
-	return nil, fmt.Errorf("%w: it begins with %q: want a snapshot or dump (JSON), a pprof profile, a PyTorch snapshot (pickle or JSON), or a log in which a BFC allocator ran out of memory", ErrFormat, head[:min(8, len(head))])
+	return nil, fmt.Errorf("%w: it is %s", ErrFormat, kind.What)
 }
 
-// isPickle recognises a pickle of a dict or a list. One of protocol 0 or 1 has no first byte that says so.
-func isPickle(head []byte) bool {
-	for _, begin := range []string{"\x80", "(d", "(l", "}q", "]q"} {
-		if bytes.HasPrefix(head, []byte(begin)) {
-			return true
-		}
-	}
-	return false
-}
-
-// isTorchJSON recognises the JSON of a snapshot of PyTorch by its first key.
-func isTorchJSON(text []byte) bool {
-	key, _, ok := bytes.Cut(bytes.TrimLeft(text[1:], " \t\r\n\""), []byte(`"`))
-	return ok && slices.Contains([]string{"segments", "device_traces", "allocator_settings", "external_annotations"}, string(key))
-}
-
-// isList recognises a JSON list of objects or of lists, but not the "[INFO]" of a log.
-func isList(text []byte) bool {
-	rest, ok := bytes.CutPrefix(text, []byte("["))
-	rest = bytes.TrimLeft(rest, " \t\r\n")
-	return ok && len(rest) > 0 && bytes.IndexByte([]byte("{[]"), rest[0]) >= 0
+// unknown is the error of a file of no known kind.
+func unknown(head []byte) error {
+	return fmt.Errorf("%w: it begins with %q: want a snapshot or dump (JSON), a pprof profile, a PyTorch snapshot (pickle or JSON), or a log in which a BFC allocator ran out of memory", ErrFormat, head[:min(8, len(head))])
 }
 
 func readTorch(r io.Reader) (*File, error) {
@@ -154,14 +169,9 @@ func readProfile(r io.Reader) (*File, error) {
 // maxUnnamed bounds a JSON file whose first bytes do not say what it is.
 const maxUnnamed = 1 << 27
 
-// readJSON goes by the schema. This module writes it first; a program that sorts keys puts it elsewhere.
-func readJSON(r io.Reader, head []byte) (*File, error) {
-	switch {
-	case bytes.Contains(head, []byte(`"`+jsonstream.DumpSchema+`"`)): // which holds a snapshot
-		return readDump(r)
-	case bytes.Contains(head, []byte(`"`+jsonstream.SnapshotSchema+`"`)):
-		return readSnapshot(r)
-	}
+// readJSON reads an object whose beginning does not say what it is. This module writes the schema first; a program that
+// sorts keys puts it elsewhere.
+func readJSON(r io.Reader) (*File, error) {
 	text, err := bounded.ReadAll(r, maxUnnamed)
 	if err != nil {
 		return nil, fmt.Errorf("the schema is not among the first bytes: %w", err)
@@ -172,8 +182,6 @@ func readJSON(r io.Reader, head []byte) (*File, error) {
 		return readDump(bytes.NewReader(text))
 	case err == nil && top.Schema == jsonstream.SnapshotSchema:
 		return readSnapshot(bytes.NewReader(text))
-	case err == nil && bytes.Contains(head, []byte(`"traceEvents"`)):
-		return nil, fmt.Errorf("%w: trace events are for a viewer such as ui.perfetto.dev: read the dump that they were made of", ErrFormat)
 	case err == nil && bytes.Contains(text, []byte("bfc_")): // a notebook, whose output has a log
 		if f, err := readLog(bytes.NewReader(text)); err == nil {
 			return f, nil

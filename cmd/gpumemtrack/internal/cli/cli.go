@@ -17,6 +17,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/inputs"
 )
 
 // Command is one of the program's commands. New builds it, with its flags and its help. Only the
@@ -92,6 +94,8 @@ func (a *App) Root(commands ...Command) *cobra.Command {
 
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}, // there is one of our own
 
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) { a.command = cmd.Name() },
+
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if version {
@@ -121,6 +125,7 @@ func (a *App) Root(commands ...Command) *cobra.Command {
 	for _, command := range commands {
 		root.AddCommand(command.New(a))
 	}
+	a.AddTopics(root, Topic{Name: "inputs", Title: "The files that are read", Text: inputs.Help})
 	root.SetHelpCommand(a.helpCommand(root))
 	return root
 }
@@ -139,7 +144,9 @@ type App struct {
 	Stdout *output
 	Stderr io.Writer
 
-	topics map[*cobra.Command][]Topic
+	command string // that runs
+	as      string // --as, the kind of the file
+	topics  map[*cobra.Command][]Topic
 }
 
 // output is a stream that keeps its first error, so that no command needs to check each line that it prints.

@@ -87,8 +87,8 @@ func (a *App) helpCommand(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// Topic is a page of help beside a command's own: gpumemtrack help COMMAND-NAME prints it. It has
-// these flags, which the command's own help then leaves out.
+// Topic is a page of help beside a command's own: gpumemtrack help COMMAND-NAME prints it, and help NAME one
+// of the root command. It has these flags, which the command's own help then leaves out.
 type Topic struct {
 	Name, Title string
 	Text        func() string // nil means none
@@ -123,16 +123,16 @@ func (a *App) topicList(cmd *cobra.Command) string {
 		if i == 0 {
 			b.WriteString("\n\nMore help:")
 		}
-		fmt.Fprintf(&b, "\n  %-40s %s", fmt.Sprintf("%s help %s-%s", ProgramName, cmd.Name(), topic.Name), topic.Title)
+		fmt.Fprintf(&b, "\n  %-40s %s", fmt.Sprintf("%s help %s", ProgramName, topic.pageOf(cmd)), topic.Title)
 	}
 	return b.String()
 }
 
-// topicPage returns the page that "gpumemtrack help" knows as COMMAND-NAME, if there is one.
+// topicPage returns the page that "gpumemtrack help" knows by this name, if there is one.
 func (a *App) topicPage(root *cobra.Command, page string) (string, bool) {
-	for _, cmd := range root.Commands() {
+	for _, cmd := range append(root.Commands(), root) {
 		for _, topic := range a.topics[cmd] {
-			if page == cmd.Name()+"-"+topic.Name {
+			if page == topic.pageOf(cmd) {
 				return topic.page(cmd), true
 			}
 		}
@@ -140,8 +140,20 @@ func (a *App) topicPage(root *cobra.Command, page string) (string, bool) {
 	return "", false
 }
 
+// pageOf returns the name of the page, by which "gpumemtrack help" knows it.
+func (t Topic) pageOf(cmd *cobra.Command) string {
+	if !cmd.HasParent() {
+		return t.Name
+	}
+	return cmd.Name() + "-" + t.Name
+}
+
 func (t Topic) page(cmd *cobra.Command) string {
-	b := fmt.Sprintf("%s %s: %s\n", ProgramName, cmd.Name(), t.Title)
+	of := cmd.Name()
+	if !cmd.HasParent() {
+		of = "help " + t.Name
+	}
+	b := fmt.Sprintf("%s %s: %s\n", ProgramName, of, t.Title)
 	if t.Text != nil {
 		b += "\n" + t.Text() + "\n"
 	}

@@ -110,7 +110,7 @@ func flagsOf(t *testing.T, command string) string {
 
 // TestHelpIsAsWideAsATerminal: no line of any command's help wraps in a terminal of 80 columns.
 func TestHelpIsAsWideAsATerminal(t *testing.T) {
-	pages := [][]string{{"--help"}, {"help", "help"}}
+	pages := [][]string{{"--help"}, {"help", "help"}, {"help", "inputs"}}
 	for _, command := range All {
 		pages = append(pages, []string{command.Name, "--help"})
 		for _, page := range topicPages(command) {

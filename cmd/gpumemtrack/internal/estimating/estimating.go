@@ -60,6 +60,9 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 		return err
 	}
 	e := estimated{options: o}
+	if err := cli.CheckFile(a, name); err != nil {
+		return err
+	}
 	report, err := o.report(name, options, &e)
 	if alone, ok := errors.AsType[*cacheAlone](err); ok {
 		return writeCacheAlone(a, alone, o)

@@ -42,6 +42,7 @@ func Chart(a *cli.App) *cobra.Command {
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return []string{"jsonl", "csv"}, cobra.ShellCompDirectiveFilterFileExt
 	}
+	cli.AddAsFlag(a, cmd)
 	return cmd
 }
 
@@ -63,9 +64,12 @@ func runChart(a *cli.App, file string, o chartOptions) error {
 			return cli.UsageError("chart: -o %s: a chart ends in .png, .svg or .html", path)
 		}
 	}
+	if err := cli.CheckFile(a, file); err != nil {
+		return err
+	}
 	rec, err := nvml.ReadFile(file)
 	if err != nil {
-		return cli.WithRightCommand(err, file, "chart")
+		return err
 	}
 	for _, path := range o.outputs {
 		if err := cli.CanCreate(path, o.force); err != nil {

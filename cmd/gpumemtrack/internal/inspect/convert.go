@@ -39,6 +39,7 @@ opens with the device whose memory ran out, or with the one with most memory.`,
 	flags.BoolVarP(&o.force, "force", "f", false, "overwrite the file")
 	addDeviceFlag(cmd, &o.device)
 	addMemoryFlag(cmd, &o.memory)
+	cli.AddAsFlag(a, cmd)
 	return cmd
 }
 

@@ -56,6 +56,7 @@ latest counts.`,
 	addMomentFlag(cmd, &at)
 	addDeviceFlag(cmd, &device)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cli.AddAsFlag(a, cmd)
 	return cmd
 }
 

@@ -67,6 +67,7 @@ sum of all lines.`,
 	}
 	o.flags(cmd)
 	addWebFlag(cmd, &web)
+	cli.AddAsFlag(a, cmd)
 	return cmd
 }
 

@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
+	"github.com/gpumemtrack/gpumemtrack/internal/inputs"
+	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+)
+
+const stdinName = "standard input"
+
+// Input is what an argument names, opened and unpacked: a file, standard input, or the dump of a live page. Nothing of it
+// was read yet.
+type Input struct {
+	*bounded.Reader
+	Name string       // for errors
+	Kind *inputs.Kind // what it is; inputs.Text if a text's beginning does not say so, nil if it is no text either
+
+	as      bool   // Kind is what --as says
+	command string // that reads it
+	path    string // of a file; "" if it cannot be opened again
+	shown   string // the name in tables
+	source  io.Closer
+}
+
+// Close closes the file.
+func (in *Input) Close() error { return in.source.Close() }
+
+// AddAsFlag adds the flag that says what kind of file the argument is.
+func AddAsFlag(a *App, cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.as, "as", "", "read the file as one of a `KIND`, whatever it looks like: see "+ProgramName+" help inputs")
+	Complete(cmd, "as", inputs.Names(cmd.Name())...)
+}
+
+// OpenInput opens what an argument names and says what kind it is. The data may unpack to at most the limit; 0 means the
+// usual one. The error of a file whose kind the running command does not read says which command does, and wraps
+// files.ErrFormat.
+func OpenInput(a *App, word string, limit alloc.Bytes) (*Input, error) {
+	LimitMemory(limit)
+	in := &Input{Name: word, shown: word, command: a.command}
+	var source io.ReadCloser
+	var err error
+	switch {
+	case word == "-":
+		in.Name, in.shown, source = stdinName, stdinName, io.NopCloser(a.Stdin)
+	case IsURL(word):
+		source, in.Name, err = fetch(word)
+	default:
+		in.path = word
+		source, err = userfile.Open(word)
+	}
+	if err != nil {
+		return nil, err
+	}
+	in.source = source
+	if err := in.identify(a.as, limit); err != nil {
+		source.Close()
+		return nil, err
+	}
+	return in, nil
+}
+
+// identify reads the beginning, and checks that the command takes what it shows.
+func (in *Input) identify(as string, limit alloc.Bytes) error {
+	r, err := bounded.NewReader(in.source.(io.Reader), int64(limit))
+	if err != nil {
+		return fmt.Errorf("%s: %w", in.Name, err)
+	}
+	in.Reader = r
+	if as != "" {
+		if in.Kind, err = inputs.ByName(as); err != nil {
+			return UsageError("--as %s: %w", as, err)
+		}
+		if in.as = true; !in.Kind.TakenBy(in.command) {
+			return UsageError("--as %s: %s reads %s", as, in.command, strings.Join(inputs.Names(in.command), ", "))
+		}
+		return nil
+	}
+	head, err := r.Peek(inputs.HeadSize)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: %w", in.Name, bounded.Torn(err))
+	}
+	in.Kind = inputs.For(in.command, head)
+	if in.Kind == nil || in.Kind.Log() || in.Kind == inputs.Text || in.Kind.TakenBy(in.command) {
+		return nil
+	}
+	return in.misplaced(in.Kind, files.ErrFormat)
+}
+
+// File reads the input as a file of memory: a snapshot, dump, profile, or log of an allocator. The error of another kind of
+// file says which command reads it, or where to find what is read.
+func (in *Input) File() (*files.File, error) {
+	var f *files.File
+	var err error
+	if in.as {
+		f, err = files.ReadAs(in.Reader, in.Kind.Name)
+	} else {
+		f, err = files.Read(in.Reader)
+	}
+	if err == nil {
+		f.Usage.Name = in.shown
+		return f, nil
+	}
+	err = fmt.Errorf("%s: %w", in.Name, err)
+	if errors.Is(err, files.ErrFormat) {
+		return nil, in.Unread(err)
+	}
+	return nil, err
+}
+
+// Unread returns the error of an input that the command could not use: it says which command reads what is in it, or, if
+// there is none, where to find what is read. err is what the command found.
+func (in *Input) Unread(err error) error {
+	for _, kind := range in.found() {
+		if !kind.TakenBy(in.command) {
+			return in.misplaced(kind, err)
+		}
+	}
+	return fmt.Errorf("%w (%s help inputs lists what is read)", err, ProgramName)
+}
+
+// found returns the kinds that an input has lines of.
+func (in *Input) found() []*inputs.Kind {
+	switch {
+	case in.Kind != nil && in.Kind.Log():
+		return []*inputs.Kind{in.Kind}
+	case in.Kind != inputs.Text || in.path == "":
+		return nil
+	}
+	f, err := userfile.Open(in.path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	r, err := bounded.NewReader(f, 0)
+	if err != nil {
+		return nil
+	}
+	kinds, err := inputs.Scan(r)
+	if err != nil {
+		return nil
+	}
+	return kinds
+}
+
+// misplaced is the error of a file that belongs to another command. It wraps the error that it
+// replaces, so that such files of a directory are skipped.
+type misplaced struct {
+	error
+	instead string
+}
+
+func (m *misplaced) Error() string { return m.instead }
+
+func (m *misplaced) Unwrap() error { return m.error }
+
+func (in *Input) misplaced(kind *inputs.Kind, err error) error {
+	do := kind.Instead
+	if len(kind.Takes) > 0 {
+		do = fmt.Sprintf("run %s %s %s", ProgramName, kind.Takes[0], in.shown)
+	}
+	return &misplaced{err, fmt.Sprintf("%s is %s: %s", in.shown, kind.What, do)}
+}
+
+// CheckFile says of a file that its command cannot read it, if its beginning shows that it belongs to another one.
+// It returns nil of a file that the command reads, of a directory, and of what is not known.
+func CheckFile(a *App, path string) error {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	in, err := OpenInput(a, path, 0)
+	if err == nil {
+		defer in.Close()
+		if in.Kind == nil || !in.Kind.Log() || in.Kind.TakenBy(a.command) {
+			return nil
+		}
+		return in.misplaced(in.Kind, files.ErrFormat)
+	}
+	if m, ok := errors.AsType[*misplaced](err); ok {
+		return m
+	}
+	return nil
+}
+
+// fetch asks a live page for its dump.
+func fetch(address string) (body io.ReadCloser, name string, err error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, "", UsageError("%w", err)
+	}
+	if !strings.HasSuffix(u.Path, "/dump") {
+		u = u.JoinPath("dump")
+	}
+	client := http.Client{Timeout: time.Minute}
+	answer, err := client.Get(u.String())
+	if err != nil {
+		return nil, "", fmt.Errorf("no live page answers: %w", err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		answer.Body.Close()
+		return nil, "", fmt.Errorf("%v: %s: want the URL of a live page, such as http://localhost:6061/debug/gpumem/", u, answer.Status)
+	}
+	return answer.Body, u.String(), nil
+}

@@ -1,0 +1,43 @@
+package inputs
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Help lists the kinds, for people: what each is, what writes it, how it is recognised, and which commands read it. No line
+// is wider than 80 columns.
+func Help() string {
+	var b strings.Builder
+	b.WriteString(wrap("A file's kind is told by what it holds, not by its name. gzip is unpacked, and - is standard input. "+
+		"--as KIND reads a file as another kind than it looks like.", ""))
+	for _, k := range all {
+		does := k.Instead
+		if len(k.Takes) > 0 {
+			does = strings.Join(k.Takes, ", ")
+		}
+		fmt.Fprintf(&b, "\n%s\n", k.Name)
+		b.WriteString(wrap(k.What+", of "+k.Source+": "+k.Sign, "  "))
+		b.WriteString(wrap("-> "+does, "  "))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// wrap breaks a text into lines of at most 80 columns.
+func wrap(text, indent string) string {
+	const width = 80
+	var b strings.Builder
+	line := indent
+	for _, word := range strings.Fields(text) {
+		switch {
+		case len(line) == len(indent):
+			line += word
+		case len(line)+1+len(word) > width:
+			b.WriteString(line + "\n")
+			line = indent + word
+		default:
+			line += " " + word
+		}
+	}
+	return b.String() + line + "\n"
+}

@@ -1,0 +1,109 @@
+package inputs_test
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/inputs"
+)
+
+// beginnings are inputs of each kind.
+var beginnings = map[*inputs.Kind][]string{
+	inputs.Dump:            {`{"schema":"gpumemtrack.dump","version":2,"snapshot":{"schema":"gpumemtrack.snapshot"`, "\n {\n  \"history\": {},\n  \"schema\": \"gpumemtrack.dump\""},
+	inputs.Snapshot:        {`{"schema":"gpumemtrack.snapshot","version":1}`},
+	inputs.Recording:       {`{"schema":"gpumemtrack.recording/1","start":"2026-`, "time_seconds,gpu,name,uuid,target,memory_used_bytes"},
+	inputs.Profile:         {"\x0a\x04\x08\x01\x10\x02\x12"},
+	inputs.PyTorchSnapshot: {"\x80\x04\x95\x00", "(dp0\n", `{"segments": [{"device": 0`, `{"device_traces":[[]]}`, `[{"address": 1, "total_size": 2`, "[]", "[[]]"},
+	inputs.TraceEvents:     {`{"traceEvents":[]}`, `{"schemaVersion": 1, "traceEvents": [`},
+	inputs.GGUF:            {"GGUF\x03\x00\x00\x00"},
+	inputs.Safetensors:     {"\x40\x00\x00\x00\x00\x00\x00\x00{\"w\": {}}"},
+	inputs.TorchSave:       {"PK\x03\x04\x00\x00\x08\x08\x00\x00model/data.pkl"},
+	inputs.ModelConfig:     {`{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}`, ` {"_class_name": "FluxTransformer2DModel"}`},
+	inputs.HTML:            {"<!DOCTYPE html>\n<html>", "\n<HTML lang=en>"},
+	inputs.LFS:             {"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 132\n"},
+	inputs.Packed:          {"\x28\xb5\x2f\xfd\x04\x00", "\xfd7zXZ\x00\x00", "BZh91AY&SY\x00"},
+	inputs.BFC:             {"2026-01-02 03:04:05.678901: I tsl/framework/bfc_allocator.cc:1083] Next region of size 8388608\n"},
+	inputs.ErrorText: {
+		"torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 108.00 MiB", "\ufeffRuntimeError: CUDA out of memory. Tried",
+		"\x1b[31mERROR\x1b[0m RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1 bytes.", "[INFO] hello\n[rank3]: HIP out of memory. Tried",
+	},
+	inputs.Text: {"hello", "{}", "[INFO] nothing", `{"a":[1,2`},
+	nil:         {"", "PK\x03\x04\x00\x00", "\x00\x01\x02", "  \n"},
+}
+
+func TestEachKindIsKnownByItsBeginning(t *testing.T) {
+	for kind, texts := range beginnings {
+		for _, text := range texts {
+			assert.Equal(t, kind, inputs.Of([]byte(text)), "%.60q", text)
+		}
+	}
+	for _, kind := range inputs.All() {
+		assert.NotEmpty(t, beginnings[kind], kind.Name)
+	}
+}
+
+// TestLogsOfSeveralKinds: of those that a log's beginning shows, a command gets the one that it reads.
+func TestLogsOfSeveralKinds(t *testing.T) {
+	head := []byte("I bfc_allocator.cc:1] Next region of size 1\nCUDA out of memory. Tried to allocate 1 MiB\n")
+	assert.Equal(t, inputs.BFC, inputs.For("show", head))
+	assert.Equal(t, inputs.BFC, inputs.For("estimate", head))
+	assert.Equal(t, inputs.ErrorText, inputs.For("show", []byte("CUDA out of memory")))
+}
+
+// TestScan finds what stands far from a log's beginning.
+func TestScan(t *testing.T) {
+	text := strings.Repeat("step 1 of 2\n", 1<<18) + "CUDA out of memory.\n" + strings.Repeat("x", 1<<18) + "I bfc_allocator.cc:1] Free"
+	assert.Equal(t, inputs.Text, inputs.Of([]byte(text)))
+	kinds, err := inputs.Scan(strings.NewReader(text))
+	require.NoError(t, err)
+	assert.Equal(t, []*inputs.Kind{inputs.BFC, inputs.ErrorText}, kinds)
+}
+
+// TestTheTableIsWhole: each kind says what it is, and what to do with it.
+func TestTheTableIsWhole(t *testing.T) {
+	names := make(map[string]bool)
+	for _, k := range inputs.All() {
+		assert.False(t, names[k.Name], "%s stands in the table twice", k.Name)
+		names[k.Name] = true
+		assert.Regexp(t, "^[a-z][a-z0-9-]*$", k.Name)
+		assert.Regexp(t, "^an? ", k.What, k.Name)
+		assert.NotEmpty(t, k.Source, k.Name)
+		assert.NotEmpty(t, k.Sign, k.Name)
+		assert.NotEqual(t, k.Instead == "", len(k.Takes) == 0, k.Name)
+		for _, w := range k.Words {
+			assert.GreaterOrEqual(t, len(w), 8, "a scan goes on by about the length of the shortest word")
+		}
+		by, err := inputs.ByName(k.Name)
+		require.NoError(t, err)
+		assert.Equal(t, k, by)
+	}
+	_, err := inputs.ByName("nothing")
+	assert.ErrorContains(t, err, `there is no kind "nothing": want one of dump, snapshot, `)
+	assert.Contains(t, inputs.Names("chart"), "recording")
+}
+
+func TestHelpFitsATerminal(t *testing.T) {
+	for line := range strings.Lines(inputs.Help()) {
+		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
+	}
+}
+
+func FuzzOf(f *testing.F) {
+	for _, texts := range beginnings {
+		for _, text := range texts {
+			f.Add([]byte(text))
+		}
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		k := inputs.Of(text)
+		if k != nil && k != inputs.Text {
+			by, err := inputs.ByName(k.Name)
+			require.NoError(t, err)
+			assert.Equal(t, k, by)
+		}
+	})
+}

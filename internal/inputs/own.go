@@ -1,0 +1,30 @@
+package inputs
+
+// readsFiles are the commands that read live memory and histories.
+var readsFiles = []string{"show", "explain", "diff", "leaks", "layers", "replay", "convert"}
+
+// What this module writes.
+var (
+	Dump = &Kind{
+		Name: "dump", What: "a dump", Source: "tracker.Dump, attach, a live page",
+		Sign: `JSON with "schema": "gpumemtrack.dump"`, Takes: append(readsFiles, "estimate"),
+		is: func(h *Head) bool { return h.schema("gpumemtrack.dump") },
+	}
+	Snapshot = &Kind{
+		Name: "snapshot", What: "a snapshot", Source: "tracker.Snapshot",
+		Sign: `JSON with "schema": "gpumemtrack.snapshot"`, Takes: append(readsFiles, "estimate"),
+		is: func(h *Head) bool { return h.schema("gpumemtrack.snapshot") },
+	}
+	Recording = &Kind{
+		Name: "recording", What: "a recording of GPU memory", Source: "gpumemtrack record",
+		Sign: `JSON lines with "schema": "gpumemtrack.recording/1", or CSV that begins with time_seconds,gpu`, Takes: []string{"chart"},
+		is: func(h *Head) bool { return h.schema("gpumemtrack.recording/") || h.Begins("time_seconds,gpu") },
+	}
+	Profile = &Kind{
+		Name: "pprof", What: "a pprof profile", Source: "Go, JAX, and convert",
+		Sign: "the bytes of a profile.proto", Takes: []string{"show", "diff", "convert"},
+		is: func(h *Head) bool { return h.Begins("\x0a") && !h.IsText() },
+	}
+)
+
+var own = []*Kind{Dump, Snapshot, Recording, Profile}
