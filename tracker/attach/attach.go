@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/linked"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/preload"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -74,7 +75,7 @@ func (unreadable) Is(target error) bool { return target == fs.ErrInvalid }
 func assemble(cfg Config, functions []event.Function, from event.Source) *Watcher {
 	all := &shared{start: time.Now(), driver: newDriver(cfg.Driver), prior: make(map[uint32]*priorState), voidResults: make(map[int]bool)}
 	if from != nil {
-		all.clock = monotonic()
+		all.clock = event.Now()
 	}
 	runs := python.NewProcesses(
 		func(pid int, l python.Layout) error { return from.SetPythonLayout(pid, l) }, func(pid int) { from.ClearPythonLayout(pid) },
@@ -88,7 +89,11 @@ func assemble(cfg Config, functions []event.Function, from event.Source) *Watche
 
 func newEventSource(cfg Config, functions []event.Function) (event.Source, error) {
 	if cfg.Preload {
-		s, err := newSockets(cfg, functions)
+		paths := cfg.Libraries
+		if paths == nil {
+			paths = linked.DefaultLibraries("libcuda.so.1")
+		}
+		s, err := preload.New(paths, functions, cfg.shimWaitMS)
 		if err != nil {
 			return nil, err
 		}
@@ -171,12 +176,6 @@ func (w *Watcher) String() string {
 // from which on it applies. An empty list means that they are exact: every call of the watched
 // functions was seen, in order.
 func (w *Watcher) Warnings() (all []string) { return w.warningTexts() }
-
-// DriverUse returns the furthest that any of the processes has gone, those that have ended included.
-// It tells a program that allocated nothing from one that never loaded libcuda. Without
-// Config.Preload, NotLoaded may be wrong for a program that opened libcuda by dlopen, called
-// neither cuInit nor cuGetProcAddress, and ended within a tenth of a second.
-func (w *Watcher) DriverUse() DriverUse { return DriverUse(w.use.Load()) }
 
 // Dump returns the dump of the first source, with those of the others as its Others; nil if no
 // process has called the driver. Its Reason includes the Warnings.

@@ -104,7 +104,7 @@ func (l *discovery) probe(path, library string) (its probed, isNew bool, err err
 	if err := l.events.ProbeLibrary(path, library); err != nil {
 		return its, false, fmt.Errorf("%s: %w", path, err)
 	}
-	its = probed{info, monotonic()}
+	its = probed{info, event.Now()}
 	l.files = append(l.files, its)
 	return its, library != event.Loader, nil
 }
@@ -129,11 +129,11 @@ func (l *discovery) probeFirst(given []string) error {
 		paths := given
 		switch {
 		case library == "" && paths == nil:
-			paths = defaultLibraries("libcuda.so.1")
+			paths = linked.DefaultLibraries("libcuda.so.1")
 		case strings.Contains(library, "/"):
-			paths = append([]string{library}, versions(library)...)
+			paths = append([]string{library}, linked.Versions(library)...)
 		case library != "":
-			paths = defaultLibraries(library)
+			paths = linked.DefaultLibraries(library)
 		}
 		certain := library == "" && given != nil || strings.Contains(library, "/")
 		if err := l.probeAny(library, paths, certain); err != nil {
@@ -141,7 +141,7 @@ func (l *discovery) probeFirst(given []string) error {
 		}
 	}
 	for _, library := range loaders {
-		_ = l.probeAny(event.Loader, defaultLibraries(library), false) // without it, replaced code is noticed late
+		_ = l.probeAny(event.Loader, linked.DefaultLibraries(library), false) // without it, replaced code is noticed late
 	}
 	return nil
 }
@@ -209,9 +209,6 @@ func (l *discovery) probeLoaded() (late map[int]string, err error) {
 		for _, m := range mappings {
 			library, ok := l.libraryOf(m.Path)
 			file := procfs.InRoot(pid, m.Path)
-			if ok && library == "" {
-				l.all.used(Loaded)
-			}
 			if !ok || l.failed[file] {
 				continue
 			}
@@ -286,9 +283,6 @@ func (l *discovery) probeLinked(with linked.Program, began uint64) map[string]pr
 			if isNew {
 				l.addProcessesWith(its, path, late)
 			}
-			if err == nil && library == "" {
-				l.all.used(Loaded)
-			}
 			if err == nil && library != event.Loader && its.since > began {
 				fresh[path] = its
 			}
@@ -344,37 +338,12 @@ func (l *discovery) libraryOf(path string) (library string, ok bool) {
 	}
 	for _, library := range l.wanted {
 		switch name := cmp.Or(library, "libcuda.so"); {
-		case strings.Contains(name, "/") && (path == name || slices.Contains(versions(name), path)),
+		case strings.Contains(name, "/") && (path == name || slices.Contains(linked.Versions(name), path)),
 			filepath.Base(path) == name, strings.HasPrefix(filepath.Base(path), name+"."):
 			return library, true
 		}
 	}
 	return "", false
-}
-
-// versions returns the files beside lib.so named lib.so.1 and the like: usually links to it, in Python's
-// packages copies.
-func versions(library string) []string {
-	all, _ := filepath.Glob(escaped.Replace(library) + ".[0-9]*") // the pattern is well formed
-	return all
-}
-
-var escaped = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
-
-// defaultLibraries returns the files of a name, and its versions, in the dynamic loader's search path.
-func defaultLibraries(library string) (all []string) {
-	for _, dir := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
-		all = append(append(all, filepath.Join(dir, library)), versions(filepath.Join(dir, library))...)
-	}
-	for name, paths := range linked.ReadCache("/etc/ld.so.cache") {
-		if name == library || strings.HasPrefix(name, library+".") {
-			all = append(all, paths...)
-		}
-	}
-	for _, dir := range slices.Concat(linked.Folders, []string{"/usr/lib/wsl/lib", "/usr/local/nvidia/lib64"}) {
-		all = append(append(all, filepath.Join(dir, library)), versions(filepath.Join(dir, library))...)
-	}
-	return all
 }
 
 // descendants returns the process tree below a process.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/linked"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 )
 
@@ -112,8 +113,8 @@ func TestFilesOfALibrary(t *testing.T) {
 	}
 	want := []string{library, library + ".0", library + ".0.13.1"}
 	t.Setenv("LD_LIBRARY_PATH", dir)
-	assert.Subset(t, defaultLibraries("libpool.so"), want)
-	assert.NotContains(t, defaultLibraries("libpool.so"), library+".txt")
+	assert.Subset(t, linked.DefaultLibraries("libpool.so"), want)
+	assert.NotContains(t, linked.DefaultLibraries("libpool.so"), library+".txt")
 	for given, its := range map[string]int{"libpool.so": 3, library: 3, library + ".0": 2} {
 		l := newDiscovery(&shared{}, anyLibrary{}, []event.Function{{Library: given}}, python.NewProcesses(nil, nil))
 		require.NoError(t, l.probeFirst(nil))

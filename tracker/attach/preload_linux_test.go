@@ -22,20 +22,24 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/preload"
 )
-
-// A machine that is busy may stop the watcher for more than two seconds: no test that counts every event may lose one for it.
-func init() { waitMS = 60_000 }
 
 // newPreload watches by a library in front of the emulated driver. It needs no rights.
 func newPreload(t testing.TB) *Watcher {
+	t.Helper()
+	return newPreloadWaiting(t, 60_000) // a machine that is busy may stop the watcher for seconds: no event may be lost for it
+}
+
+// newPreloadWaiting is the same, with calls that wait for the watcher for some milliseconds.
+func newPreloadWaiting(t testing.TB, waitMS int) *Watcher {
 	t.Helper()
 	libs, err := gpuemu.Build()
 	if err != nil {
 		t.Skip(err)
 	}
 	t.Setenv("XDG_CACHE_HOME", sharedDir(t, "cache"))
-	w, err := New(Config{Preload: true, Libraries: []string{filepath.Join(libs.Dir, "libcuda.so.1")}})
+	w, err := New(Config{Preload: true, Libraries: []string{filepath.Join(libs.Dir, "libcuda.so.1")}, shimWaitMS: waitMS})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, w.Close()) })
 	return w
@@ -140,13 +144,13 @@ func TestOnlyItsOwnProcessesAreHeard(t *testing.T) {
 		users = append(users, 65534) // nobody
 	}
 	w := newPreload(t)
-	s := w.events.(*sockets)
+	s := w.events.(*preload.Source)
 	for _, user := range users {
-		for _, name := range []string{"@" + s.name, s.file} {
-			if user != users[0] && name == s.file {
+		for _, name := range []string{"@" + s.Name, s.File} {
+			if user != users[0] && name == s.File {
 				continue // its folder is root's
 			}
-			for _, token := range []string{"", strings.Repeat("0", len(s.token)), s.token[:len(s.token)-1] + "x"} {
+			for _, token := range []string{"", strings.Repeat("0", len(s.Token)), s.Token[:len(s.Token)-1] + "x"} {
 				fd := forge(t, user, name, token)
 				w.Sync()
 				assert.Empty(t, w.Sources())
@@ -159,7 +163,7 @@ func TestOnlyItsOwnProcessesAreHeard(t *testing.T) {
 	c := start(t, w, buildC(t, "-DLINKED"), "leak", "1")
 	checked(t, w, c)
 	for i, user := range users {
-		fd := forge(t, user, "@"+s.name, s.token)
+		fd := forge(t, user, "@"+s.Name, s.Token)
 		defer unix.Close(fd)
 		w.Sync()
 		its := slices.IndexFunc(w.Sources(), func(s *Source) bool { return s.Origin().PID == os.Getpid() })
@@ -200,7 +204,7 @@ func forge(t *testing.T, user int, name, token string, ring ...int) (fd int) {
 	binary.NativeEndian.PutUint64(greeting[event.OffWhat:], uint64(event.Execed)<<32)
 	copy(greeting[event.OffArgs:], token)
 	if ring != nil {
-		binary.NativeEndian.PutUint64(greeting[event.OffArgs+5*8:], sendsRing)
+		binary.NativeEndian.PutUint64(greeting[event.OffArgs+5*8:], preload.SendsRing)
 		require.NoError(t, unix.Sendmsg(fd, greeting, unix.UnixRights(ring...), nil, 0))
 		return fd
 	}
@@ -233,12 +237,12 @@ func TestPreloadInAnotherNetwork(t *testing.T) {
 
 // TestSocketFilesOfKilledWatchersAreRemoved, and one's own at the end.
 func TestSocketFilesOfKilledWatchersAreRemoved(t *testing.T) {
-	dir := newPreload(t).events.(*sockets).dir
+	dir := newPreload(t).events.(*preload.Source).Dir
 	stale := filepath.Join(dir, fmt.Sprintf("gpumemtrack-%d-STALE", 1<<30))
 	require.NoError(t, os.WriteFile(stale, nil, 0o600))
 	w := newPreload(t)
 	assert.NoFileExists(t, stale)
-	own := w.events.(*sockets).file
+	own := w.events.(*preload.Source).File
 	assert.FileExists(t, own)
 	require.NoError(t, w.Close())
 	assert.NoFileExists(t, own)
@@ -300,59 +304,6 @@ func TestWithoutCapabilities(t *testing.T) {
 	w := newPreload(t)
 	a := largest(t, checked(t, w, start(t, w, buildC(t, "-DLINKED"), everything...)))
 	assert.Equal(t, "load_weights", a.CallSite.Function)
-}
-
-// TestTheShimsFunctions runs what is in testdata/shimtest.c.
-func TestTheShimsFunctions(t *testing.T) {
-	cc, err := shimCompiler()
-	if err != nil {
-		t.Skip(err)
-	}
-	dir := t.TempDir()
-	defer func(before int) { waitMS = before }(waitMS)
-	waitMS = 500
-	header := hooks(event.DriverFunctions, "/no/such/driver", map[string]uint64{"cuMemFree_v2": 1, "cuIpcOpenMemHandle_v2": 1, "cuGetProcAddress_v2": 1})
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "hooks.h"), []byte(header), 0o600))
-	path := filepath.Join(dir, "shimtest")
-	args := slices.Concat(cc[1:], []string{"-g", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-Ishim", "-I" + dir, "-o", path, "testdata/shimtest.c", "-lpthread", "-ldl"})
-	out, err := exec.Command(cc[0], args...).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	for _, name := range []string{"walk", "signal", "thread ends", "key", "get", "handle", "full", "overwritten", "rouse", "child", "by a system call"} {
-		t.Run(name, func(t *testing.T) {
-			out, err := exec.Command(path, name).CombinedOutput()
-			assert.NoError(t, err, "%s", out)
-		})
-	}
-}
-
-// TestRulesAgreeWithLibgcc runs what is in testdata/rulestest.c: the shim's own callers and libgcc's, at the same calls.
-func TestRulesAgreeWithLibgcc(t *testing.T) {
-	cc, err := shimCompiler()
-	if err != nil || runtime.GOARCH != "amd64" {
-		t.Skip("unwind rules of the shim are of amd64, and need a compiler: ", err)
-	}
-	dir := t.TempDir()
-	header := hooks(event.DriverFunctions, "/no/such/driver", map[string]uint64{"cuMemAlloc_v2": 1, "cuGetProcAddress_v2": 1})
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "hooks.h"), []byte(header), 0o600))
-	path, libraries := filepath.Join(dir, "rulestest"), []string{filepath.Join(dir, "a.so"), filepath.Join(dir, "b.so")}
-	for _, args := range [][]string{
-		{"-shared", "-fPIC", "-DLIBRARY=600", "-o", libraries[0]},
-		{"-shared", "-fPIC", "-DLIBRARY=1000", "-o", libraries[1]},
-		{"-Wall", "-Werror", "-Ishim", "-I" + dir, "-o", path, "-lpthread", "-ldl"},
-	} {
-		args = slices.Concat(cc[1:], []string{"-g", "-O2", "-fomit-frame-pointer", "testdata/rulestest.c"}, args)
-		out, err := exec.Command(cc[0], args...).CombinedOutput()
-		require.NoError(t, err, "%s", out)
-	}
-	out, err := exec.Command(path, libraries...).CombinedOutput()
-	assert.NoError(t, err, "%s", out)
-}
-
-// TestTheShimHasOnlyTheDriversFunctions: a program asks the library which there are.
-func TestTheShimHasOnlyTheDriversFunctions(t *testing.T) {
-	old := hooks(nil, "/old/libcuda.so.1", map[string]uint64{"cuGetProcAddress": 1})
-	assert.Contains(t, old, "GET(cuGetProcAddress)")
-	assert.NotContains(t, old, "cuGetProcAddress_v2")
 }
 
 func TestPreloadCannotDoAll(t *testing.T) {

@@ -184,7 +184,7 @@ func lacking() string {
 
 // Watch adds a process, and its future descendants, to the watched ones.
 func (p *probes) Watch(pid int) error {
-	err := p.maps.watched.Update(uint32(pid), [2]uint32{uint32(monotonic())}, ebpf.UpdateNoExist)
+	err := p.maps.watched.Update(uint32(pid), [2]uint32{uint32(event.Now())}, ebpf.UpdateNoExist)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return fmt.Errorf("watch process %d: %w", pid, err)
 	}
@@ -311,16 +311,9 @@ func (p *probes) Close() {
 	}
 }
 
-// monotonic returns the clock of the events, in ns.
-func monotonic() uint64 {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // this clock always exists
-	return uint64(now.Nano())
-}
-
 // SetPythonLayout sets the layout of a process's Python interpreter.
 func (p *probes) SetPythonLayout(pid int, l python.Layout) error {
-	return p.maps.setPythonLayout(pid, l, monotonic())
+	return p.maps.setPythonLayout(pid, l, event.Now())
 }
 
 // ClearPythonLayout removes the layout of a process's Python interpreter.

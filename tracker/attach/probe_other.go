@@ -14,11 +14,5 @@ func newProbes(Config, []event.Function) (event.Source, error) {
 	return nil, fmt.Errorf("it needs Linux on amd64 or arm64: this is %s on %s", runtime.GOOS, runtime.GOARCH)
 }
 
-func newSockets(cfg Config, functions []event.Function) (event.Source, error) {
-	return newProbes(cfg, functions)
-}
-
-func monotonic() uint64 { return 0 }
-
 // machine is unused: nothing is unwound on this platform.
 var machine = unwind.AMD64

@@ -17,13 +17,13 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
-	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/memring"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/preload"
 )
 
 // TestInvalidRingContents: a process that knows the token writes nonsense. Its events count until then, and those of others
 // all the time. The output says that something is missing.
 func TestInvalidRingContents(t *testing.T) {
-	const written, bytes, size = 64, 4096, 4096 + memring.Size
+	const written, bytes, size = 64, 4096, 4096 + preload.RingBytes
 	for name, lie := range map[string]func(memory []byte){
 		"how much there is": func(memory []byte) { binary.NativeEndian.PutUint64(memory[written:], 1<<40) },
 		"how long it is": func(memory []byte) {
@@ -36,7 +36,7 @@ func TestInvalidRingContents(t *testing.T) {
 			w := newPreload(t)
 			c := start(t, w, buildC(t, "-DLINKED"), "leak", "2", "pause", "leak", "3")
 			checked(t, w, c)
-			s := w.events.(*sockets)
+			s := w.events.(*preload.Source)
 			file, err := unix.MemfdCreate("ring", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 			require.NoError(t, err)
 			defer unix.Close(file)
@@ -46,7 +46,7 @@ func TestInvalidRingContents(t *testing.T) {
 			memory, err := unix.Mmap(file, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 			require.NoError(t, err)
 			defer unix.Munmap(memory)
-			fd := forge(t, os.Geteuid(), "@"+s.name, s.token, file)
+			fd := forge(t, os.Geteuid(), "@"+s.Name, s.Token, file)
 			defer unix.Close(fd)
 			binary.NativeEndian.PutUint64(memory[bytes:], event.OffFrames)
 			copy(memory[bytes+8:], forged())
@@ -77,9 +77,9 @@ func TestARingThatCouldShrink(t *testing.T) {
 	file, err := unix.MemfdCreate("ring", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	require.NoError(t, err)
 	defer unix.Close(file)
-	require.NoError(t, unix.Ftruncate(file, 4096+memring.Size))
-	s := w.events.(*sockets)
-	unix.Close(forge(t, os.Geteuid(), "@"+s.name, s.token, file))
+	require.NoError(t, unix.Ftruncate(file, 4096+preload.RingBytes))
+	s := w.events.(*preload.Source)
+	unix.Close(forge(t, os.Geteuid(), "@"+s.Name, s.Token, file))
 	require.Eventually(t, func() bool { w.Sync(); return w.lostEvents().events == 1 }, time.Minute, time.Millisecond)
 	assert.Empty(t, w.Sources())
 }
@@ -100,7 +100,7 @@ func TestAPauseInAProgram(t *testing.T) {
 	c := start(t, w, buildC(t, "-DLINKED"), strings.Fields("leak 1"+strings.Repeat(" pause leak 1", pauses))...)
 	for n := range pauses + 1 {
 		require.Eventually(t, func() bool { return len(ledgers(w, c.Process.Pid)) == n+1 }, time.Minute, time.Millisecond)
-		time.Sleep(time.Duration(n) * pollMS * time.Millisecond / 8) // the ring sleeps after one or two naps
+		time.Sleep(time.Duration(n) * preload.PollMS * time.Millisecond / 8) // the ring sleeps after one or two naps
 		fmt.Fprintln(c.in)
 	}
 }
@@ -175,9 +175,7 @@ func TestPreloadOfUnreportedExec(t *testing.T) {
 // TestPreloadWithoutAReader: a watcher that does not read costs the program two seconds once, and
 // what is lost is said.
 func TestPreloadWithoutAReader(t *testing.T) {
-	defer func(before int) { waitMS = before }(waitMS)
-	waitMS = 2000
-	w := newPreload(t)
+	w := newPreloadWaiting(t, 2000)
 	w.mu.Lock()
 	c := start(t, w, buildC(t, "-DLINKED"), "churn", "5000", "leak", "3")
 	assert.Len(t, c.live(t), 3)

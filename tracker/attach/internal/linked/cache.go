@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // Cache is the files of the 64-bit libraries that ldconfig found, by name, such as libcuda.so.1.
@@ -52,4 +55,29 @@ func textAt(all []byte, at uint32) string {
 	}
 	text, _, _ := bytes.Cut(all[at:], []byte{0})
 	return string(text)
+}
+
+// Versions returns the files beside lib.so named lib.so.1 and the like: usually links to it, in Python's
+// packages copies.
+func Versions(library string) []string {
+	all, _ := filepath.Glob(escaped.Replace(library) + ".[0-9]*") // the pattern is well formed
+	return all
+}
+
+var escaped = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
+
+// DefaultLibraries returns the files of a name, and its versions, in the dynamic loader's search path.
+func DefaultLibraries(library string) (all []string) {
+	for _, dir := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
+		all = append(append(all, filepath.Join(dir, library)), Versions(filepath.Join(dir, library))...)
+	}
+	for name, paths := range ReadCache("/etc/ld.so.cache") {
+		if name == library || strings.HasPrefix(name, library+".") {
+			all = append(all, paths...)
+		}
+	}
+	for _, dir := range slices.Concat(Folders, []string{"/usr/lib/wsl/lib", "/usr/local/nvidia/lib64"}) {
+		all = append(append(all, filepath.Join(dir, library)), Versions(filepath.Join(dir, library))...)
+	}
+	return all
 }

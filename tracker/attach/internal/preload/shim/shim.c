@@ -44,7 +44,7 @@ typedef struct {
 } ipc_handle; // CUipcMemHandle
 typedef word (*opener)(word, ipc_handle, word);
 
-enum { BEGINNING = 1, ENTRY_ONLY = 2, STACKED = 4, GIVES = 8, PITCHED = 16 };      // as in preload.go
+enum { BEGINNING = 1, ENTRY_ONLY = 2, STACKED = 4, GIVES = 8, PITCHED = 16 };      // as in shim_linux.go
 enum { BEGINS, RETURNS, FORKED, EXECED, EXITED, MAPPED, SAID = 8 };                // as in event.go
 
 // As in event.go.

@@ -1,4 +1,6 @@
-package attach
+//go:build amd64 || arm64
+
+package preload
 
 import (
 	"crypto/sha256"
@@ -25,26 +27,26 @@ var shimSource embed.FS
 // socketVariable is the environment variable with the address of the watcher: TOKEN:NAME:FILE.
 const socketVariable = "GPUMEMTRACK_ATTACH"
 
-// preload is a shim library in front of libcuda, for users without the privileges for probes.
-type preload struct {
-	dir   string // folder of the shim, libcuda.so.1
-	token string // proves that a process was started with the shim: any process can find the socket
-	name  string // of the socket, abstract
-	file  string // of another socket, for programs in other network namespaces; "" if there is none
+// shim is a library in front of libcuda, for users without the privileges for probes.
+type shim struct {
+	Dir   string // folder of the shim, libcuda.so.1
+	Token string // proves that a process was started with the shim: any process can find the socket
+	Name  string // of the socket, abstract
+	File  string // of another socket, for programs in other network namespaces; "" if there is none
 }
 
 // Environ adds the variables that make a program load the shim.
-func (p preload) Environ(env []string) []string {
+func (p shim) Environ(env []string) []string {
 	const path = "LD_LIBRARY_PATH="
-	dirs := p.dir
+	dirs := p.Dir
 	env = slices.DeleteFunc(slices.Clone(env), func(v string) bool {
 		before, ok := strings.CutPrefix(v, path)
 		if ok && before != "" {
-			dirs = p.dir + string(filepath.ListSeparator) + before
+			dirs = p.Dir + string(filepath.ListSeparator) + before
 		}
 		return ok || strings.HasPrefix(v, socketVariable+"=")
 	})
-	return append(env, path+dirs, socketVariable+"="+p.token+":"+p.name+":"+p.file)
+	return append(env, path+dirs, socketVariable+"="+p.Token+":"+p.Name+":"+p.File)
 }
 
 // shimFlags returns the function's flags as shim.c numbers them.
@@ -77,13 +79,9 @@ func argumentForm(f event.Function) string {
 	return "WORDS"
 }
 
-// waitMS is the maximum time in milliseconds that a call waits for a watcher that does not read. Tests
-// that count every event wait longer: a busy machine may stop the watcher for seconds.
-var waitMS = 2000
-
 // hooks returns hooks.h: the driver's file, how long a call waits, and a line for each layout of Python,
 // for each version with debug offsets, and for each function that the driver's library has.
-func hooks(functions []event.Function, driver string, has map[string]uint64) string {
+func hooks(functions []event.Function, driver string, has map[string]uint64, waitMS int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#define DRIVER %q\n#define WAIT_MS %d\n", driver, waitMS)
 	for i, part := range []string{"OBJECT", "FILE", "NAME", "RUNTIME", "LINES"} {
@@ -107,7 +105,7 @@ func hooks(functions []event.Function, driver string, has map[string]uint64) str
 	b.WriteString("\n#define HOOKS")
 	for i, f := range functions {
 		for _, symbol := range f.Symbols {
-			if has[symbol] != 0 && f.Effect != event.LooksUpFunction {
+			if has[symbol] != 0 {
 				fmt.Fprintf(&b, " \\\n\tHOOK(%d, %d, %d, %s, %s)", i, shimFlags(f), descriptorSize(f), symbol, argumentForm(f))
 			}
 		}
@@ -123,12 +121,12 @@ func hooks(functions []event.Function, driver string, has map[string]uint64) str
 }
 
 // buildShim compiles the shim for a driver's library, unless it is in the user's cache.
-func buildShim(functions []event.Function, driver string) (dir string, err error) {
+func buildShim(functions []event.Function, driver string, waitMS int) (dir string, err error) {
 	has, err := symbols.Offsets(driver, nil)
 	if err != nil {
 		return "", err
 	}
-	header := hooks(functions, driver, has)
+	header := hooks(functions, driver, has, waitMS)
 	if !strings.Contains(header, "HOOK(") {
 		return "", fmt.Errorf("%s has none of the driver's functions", driver)
 	}
@@ -212,18 +210,4 @@ func shimCompiler() ([]string, error) {
 		}
 	}
 	return nil, errors.New("the shim library needs a C compiler: install gcc, or set CC")
-}
-
-// driverFile returns the file of libcuda that a program would load without the shim.
-func driverFile(cfg Config) (string, error) {
-	paths := cfg.Libraries
-	if paths == nil {
-		paths = defaultLibraries("libcuda.so.1")
-	}
-	for _, path := range paths {
-		if _, err := os.Stat(path); err == nil {
-			return filepath.Abs(path)
-		}
-	}
-	return "", errors.New("no libcuda.so.1 was found: name its file in Config.Libraries, or with --library")
 }

@@ -1,4 +1,6 @@
-package memring
+//go:build amd64 || arm64
+
+package preload
 
 import (
 	"encoding/binary"
@@ -15,7 +17,7 @@ import (
 const sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
 // file makes the file of a writer.
-func file(t testing.TB, size int64, seals int) int {
+func ringFile(t testing.TB, size int64, seals int) int {
 	t.Helper()
 	fd, err := unix.MemfdCreate("ring", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	require.NoError(t, err)
@@ -32,13 +34,13 @@ type writer struct {
 	written uint64
 }
 
-func opened(t testing.TB) (*Ring, *writer) {
+func opened(t testing.TB) (*ring, *writer) {
 	t.Helper()
-	fd := file(t, head+Size, sealed)
-	memory, err := unix.Mmap(fd, 0, head+Size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	fd := ringFile(t, head+RingBytes, sealed)
+	memory, err := unix.Mmap(fd, 0, head+RingBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	require.NoError(t, err)
 	t.Cleanup(func() { unix.Munmap(memory) })
-	r, err := Open(fd)
+	r, err := openRing(fd)
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
 	return r, &writer{memory: memory}
@@ -49,11 +51,11 @@ func (w *writer) word(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Po
 // write adds a record if it fits.
 func (w *writer) write(record []byte) bool {
 	text := append(binary.NativeEndian.AppendUint64(nil, uint64(len(record))), record...)
-	if w.written-w.word(atRead).Load()+uint64(len(text)) > Size {
+	if w.written-w.word(atRead).Load()+uint64(len(text)) > RingBytes {
 		return false
 	}
 	for i, b := range text {
-		w.memory[head+(w.written+uint64(i))%Size] = b
+		w.memory[head+(w.written+uint64(i))%RingBytes] = b
 	}
 	w.written += uint64(len(text))
 	w.word(atWritten).Store(w.written)
@@ -89,7 +91,7 @@ func TestRecordsComeInOrder(t *testing.T) {
 			n++
 		}
 	}
-	assert.Greater(t, w.written, uint64(10*Size))
+	assert.Greater(t, w.written, uint64(10*RingBytes))
 	got, err := r.Next(room)
 	assert.Empty(t, got)
 	assert.NoError(t, err)
@@ -105,7 +107,7 @@ func TestWriterKnowsWhenToWake(t *testing.T) {
 		_, err := r.Next(room)
 		require.NoError(t, err)
 	}
-	assert.Equal(t, w.written+Size/2, w.word(atWakeAt).Load())
+	assert.Equal(t, w.written+RingBytes/2, w.word(atWakeAt).Load())
 	assert.True(t, r.RequestWake())
 	assert.Equal(t, w.written+1, w.word(atWakeAt).Load())
 	require.True(t, w.write(record(2)))
@@ -119,13 +121,13 @@ func TestWriterKnowsWhenToWake(t *testing.T) {
 
 // TestInvalidContents: about how much it has written, or how long a record is.
 func TestInvalidContents(t *testing.T) {
-	for _, written := range []uint64{1, 7, Size + 1, Size + 8, 1 << 32, 1 << 63, ^uint64(0), ^uint64(7)} {
+	for _, written := range []uint64{1, 7, RingBytes + 1, RingBytes + 8, 1 << 32, 1 << 63, ^uint64(0), ^uint64(7)} {
 		r, w := opened(t)
 		w.word(atWritten).Store(written)
 		_, err := r.Next(make([]byte, 400))
 		assert.ErrorIs(t, err, errBroken, "%#x", written)
 	}
-	for _, length := range []uint64{1, 12, 104, 408, Size, 1 << 32, ^uint64(0), ^uint64(7)} {
+	for _, length := range []uint64{1, 12, 104, 408, RingBytes, 1 << 32, ^uint64(0), ^uint64(7)} {
 		r, w := opened(t)
 		require.True(t, w.write(make([]byte, 88)))
 		w.word(head).Store(length)
@@ -161,11 +163,11 @@ func TestWhatIsNoRing(t *testing.T) {
 	require.NoError(t, err)
 	defer unix.Close(null)
 	files := map[string]int{
-		"not sealed":   file(t, head+Size, unix.F_SEAL_GROW),
-		"too small":    file(t, head+Size-1, sealed),
-		"empty":        file(t, 0, sealed),
-		"too large":    file(t, 1<<30, sealed),
-		"not writable": file(t, head+Size, unix.F_SEAL_SHRINK|unix.F_SEAL_FUTURE_WRITE),
+		"not sealed":   ringFile(t, head+RingBytes, unix.F_SEAL_GROW),
+		"too small":    ringFile(t, head+RingBytes-1, sealed),
+		"empty":        ringFile(t, 0, sealed),
+		"too large":    ringFile(t, 1<<30, sealed),
+		"not writable": ringFile(t, head+RingBytes, unix.F_SEAL_SHRINK|unix.F_SEAL_FUTURE_WRITE),
 		"no memory":    null,
 		"closed":       -1,
 	}
@@ -174,11 +176,11 @@ func TestWhatIsNoRing(t *testing.T) {
 		files["huge pages"] = fd
 	}
 	for name, fd := range files {
-		_, err := Open(fd)
+		_, err := openRing(fd)
 		assert.Error(t, err, name)
 	}
-	fd := file(t, head, sealed)
-	r, err := Open(fd)
+	fd := ringFile(t, head, sealed)
+	r, err := openRing(fd)
 	require.NoError(t, err)
 	defer r.Close()
 	got, err := r.Next(nil)
@@ -189,7 +191,7 @@ func TestWhatIsNoRing(t *testing.T) {
 
 // TestNoRing has nothing.
 func TestNoRing(t *testing.T) {
-	var r *Ring
+	var r *ring
 	got, err := r.Next(nil)
 	assert.Nil(t, got)
 	assert.NoError(t, err)

@@ -1,6 +1,6 @@
 //go:build amd64 || arm64
 
-package attach
+package preload
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 
 // accept accepts a connection from a process of this user; root accepts all users. It reports whether
 // there may be another.
-func (s *sockets) accept(listener int) bool {
+func (s *Source) accept(listener int) bool {
 	fd, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
 	switch err {
 	case nil:
@@ -24,7 +24,7 @@ func (s *sockets) accept(listener int) bool {
 	case unix.ECONNABORTED, unix.EINTR:
 		return true
 	default: // too many files are open
-		s.countLost(1, monotonic())
+		s.countLost(1, event.Now())
 		_ = unix.EpollCtl(s.epollFD, unix.EPOLL_CTL_DEL, listener, nil)
 		return false
 	}
@@ -50,7 +50,7 @@ func (s *sockets) accept(listener int) bool {
 }
 
 // receive reads one event of a process, and reports whether there was one.
-func (s *sockets) receive(e *event.Event, p *peer) bool {
+func (s *Source) receive(e *event.Event, p *peer) bool {
 	if before := p.previous; before != nil { // events from before the exec
 		before.readable = before.socket >= 0 && !before.disconnected
 		if s.receive(e, before) {
@@ -84,14 +84,14 @@ func (s *sockets) receive(e *event.Event, p *peer) bool {
 const maxWakes = 64
 
 // fromRing reads an event from a process's ring buffer.
-func (s *sockets) fromRing(e *event.Event, p *peer) bool {
+func (s *Source) fromRing(e *event.Event, p *peer) bool {
 	for {
 		record, err := p.ring.Next(s.buffer[:])
 		if err == nil && record == nil {
 			return false
 		}
 		if err != nil || !decodeFrom(e, p, record) {
-			s.countLost(1, monotonic())
+			s.countLost(1, event.Now())
 			s.closeConnection(p) // the pidfd still reports the end of the process
 			return false
 		}
@@ -105,7 +105,7 @@ func (s *sockets) fromRing(e *event.Event, p *peer) bool {
 }
 
 // fromSocket reads an event from a process's connection.
-func (s *sockets) fromSocket(e *event.Event, p *peer) bool {
+func (s *Source) fromSocket(e *event.Event, p *peer) bool {
 	var rights [64]byte
 	n, with, _, _, err := unix.Recvmsg(p.socket, s.buffer[:], rights[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 	if err == unix.EAGAIN || err == unix.EINTR {
@@ -117,11 +117,11 @@ func (s *sockets) fromSocket(e *event.Event, p *peer) bool {
 		return false
 	}
 	if !p.authenticated && n >= event.ShortSize {
-		p.authenticated = bytes.Equal(s.buffer[event.OffArgs:event.OffArgs+len(s.token)], []byte(s.token))
+		p.authenticated = bytes.Equal(s.buffer[event.OffArgs:event.OffArgs+len(s.Token)], []byte(s.Token))
 	}
 	if good := decodeFrom(e, p, s.buffer[:n]); good && p.authenticated {
 		if p.receiveFiles(rights[:max(0, with)], e) != nil {
-			s.countLost(1, monotonic())
+			s.countLost(1, event.Now())
 			s.closeConnection(p)
 		}
 		if e.Phase == event.CodeLoaded {
@@ -147,9 +147,9 @@ func decodeFrom(e *event.Event, p *peer, text []byte) bool {
 	e.PID = p.pid
 	switch e.Phase {
 	case event.Forked: // the arguments were the token; the last one says which files came: see receiveFiles
-		e.Args, e.LoadedDriver = [6]uint64{0: uint64(p.pid), 5: e.Args[5]}, true
+		e.Args = [6]uint64{0: uint64(p.pid), 5: e.Args[5]}
 	case event.Execed:
-		e.Args, e.LoadedDriver = [6]uint64{5: e.Args[5]}, true
+		e.Args = [6]uint64{5: e.Args[5]}
 	case event.Exited:
 		e.Args[0] = 0 // a thread: the pidfd reports the end of a process
 	}
@@ -158,7 +158,7 @@ func decodeFrom(e *event.Event, p *peer, text []byte) bool {
 
 // handleHangup handles the end of a connection. The process has ended, has executed another program, or
 // has closed file descriptors that it did not open.
-func (s *sockets) handleHangup(e *event.Event, p *peer) bool {
+func (s *Source) handleHangup(e *event.Event, p *peer) bool {
 	if !p.authenticated {
 		s.closePeer(p)
 		return false
@@ -172,29 +172,29 @@ func (s *sockets) handleHangup(e *event.Event, p *peer) bool {
 		return false
 	}
 	s.closeConnection(p)
-	*e = event.Event{PID: p.pid, Phase: event.Execed, Time: monotonic()}
+	*e = event.Event{PID: p.pid, Phase: event.Execed, Time: event.Now()}
 	return true
 }
 
 // mayHaveShim reports whether a process still seems to run a program that has loaded the shim.
-func (s *sockets) mayHaveShim(p *peer) bool {
+func (s *Source) mayHaveShim(p *peer) bool {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.pid))
-	return err != nil || len(maps) == 0 || bytes.Contains(maps, []byte(s.dir+"/libcuda.so.1"))
+	return err != nil || len(maps) == 0 || bytes.Contains(maps, []byte(s.Dir+"/libcuda.so.1"))
 }
 
 // handleExit handles the end of a process. After an exec an older connection may still be open: the
 // process has ended when its last connection has.
-func (s *sockets) handleExit(e *event.Event, p *peer) bool {
+func (s *Source) handleExit(e *event.Event, p *peer) bool {
 	s.acceptAll()
 	s.closePeer(p)
 	if s.hasSuccessor(p) {
 		return false
 	}
-	*e = event.Event{PID: p.pid, Phase: event.Exited, Args: [6]uint64{1}, Time: monotonic()}
+	*e = event.Event{PID: p.pid, Phase: event.Exited, Args: [6]uint64{1}, Time: event.Now()}
 	return true
 }
 
-func (s *sockets) acceptAll() {
+func (s *Source) acceptAll() {
 	for _, listener := range s.listeners {
 		for listener >= 0 && s.accept(listener) {
 		}
@@ -202,7 +202,7 @@ func (s *sockets) acceptAll() {
 }
 
 // hasSuccessor reports whether the process has made another connection after an exec.
-func (s *sockets) hasSuccessor(p *peer) bool {
+func (s *Source) hasSuccessor(p *peer) bool {
 	for _, other := range s.peers {
 		if other.previous == p {
 			return true
@@ -212,7 +212,7 @@ func (s *sockets) hasSuccessor(p *peer) bool {
 }
 
 // drainExited reads the remaining events of a process that has exited.
-func (s *sockets) drainExited(e *event.Event, p *peer) bool {
+func (s *Source) drainExited(e *event.Event, p *peer) bool {
 	found := s.receive(e, p)
 	if !found && !p.readable {
 		return s.handleExit(e, p)

@@ -1,8 +1,12 @@
 //go:build amd64 || arm64
 
-package attach
+// Package preload is an event source for users without the privileges for probes: a shim library in front
+// of libcuda, which programs load that are started with it. Each process has a connection, and writes its
+// events into a ring buffer in shared memory.
+package preload
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -19,26 +23,33 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 )
 
-func newSockets(cfg Config, functions []event.Function) (*sockets, error) {
-	if len(cfg.pairs) > 0 {
+// newSockets listens for programs that will load the shim, which it builds in front of a driver's library:
+// the first of paths that exists. A call waits at most waitMS milliseconds for a watcher that does not
+// read; 0 is two seconds.
+func New(paths []string, functions []event.Function, waitMS int) (*Source, error) {
+	if slices.ContainsFunc(functions, func(f event.Function) bool { return f.Library != "" }) {
 		return nil, errors.New("functions of a library cannot be watched by a library in front of libcuda: they need probes")
 	}
-	driver, err := driverFile(cfg)
+	at := slices.IndexFunc(paths, func(path string) bool { _, err := os.Stat(path); return err == nil })
+	if at < 0 {
+		return nil, errors.New("no libcuda.so.1 was found: name its file in Config.Libraries, or with --library")
+	}
+	driver, err := filepath.Abs(paths[at])
 	if err != nil {
 		return nil, err
 	}
-	s := &sockets{listeners: [2]int{-1, -1}, epollFD: -1, wakeFD: -1, peers: make(map[int]*peer)}
-	if s.dir, err = buildShim(functions, driver); err != nil {
+	s := &Source{listeners: [2]int{-1, -1}, epollFD: -1, wakeFD: -1, peers: make(map[int]*peer)}
+	if s.Dir, err = buildShim(functions, driver, cmp.Or(waitMS, 2000)); err != nil {
 		return nil, err
 	}
-	if resolved, err := filepath.EvalSymlinks(s.dir); err == nil {
-		s.dir = resolved // as the maps of a process have it
+	if resolved, err := filepath.EvalSymlinks(s.Dir); err == nil {
+		s.Dir = resolved // as the maps of a process have it
 	}
 	var secret [16]byte
 	rand.Read(secret[:])
-	s.token = hex.EncodeToString(secret[:])
-	s.name = fmt.Sprintf("gpumemtrack-%d-%s", os.Getpid(), rand.Text()[:8])
-	s.file = filepath.Join(s.dir, s.name)
+	s.Token = hex.EncodeToString(secret[:])
+	s.Name = fmt.Sprintf("gpumemtrack-%d-%s", os.Getpid(), rand.Text()[:8])
+	s.File = filepath.Join(s.Dir, s.Name)
 	if err := s.listen(); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("a socket for the shim library: %w", err)
@@ -48,22 +59,22 @@ func newSockets(cfg Config, functions []event.Function) (*sockets, error) {
 
 // listen listens at an abstract name, which is short and works in every mount namespace, and at a file,
 // which works in every network namespace.
-func (s *sockets) listen() (err error) {
-	removeStale(s.dir)
+func (s *Source) listen() (err error) {
+	removeStale(s.Dir)
 	if s.epollFD, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return err
 	}
 	if s.wakeFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return err
 	}
-	if s.listeners[0], err = listenAt("@" + s.name); err != nil {
+	if s.listeners[0], err = listenAt("@" + s.Name); err != nil {
 		return err
 	}
-	if s.listeners[1], err = listenAt(s.file); err != nil { // too long a path, or a file system without sockets
-		s.file = ""
+	if s.listeners[1], err = listenAt(s.File); err != nil { // too long a path, or a file system without sockets
+		s.File = ""
 		return errors.Join(s.watchFD(s.listeners[0]), s.watchFD(s.wakeFD))
 	}
-	_ = os.Chmod(s.file, 0o666) // the token authenticates: a program may change its user
+	_ = os.Chmod(s.File, 0o666) // the token authenticates: a program may change its user
 	return errors.Join(s.watchFD(s.listeners[0]), s.watchFD(s.listeners[1]), s.watchFD(s.wakeFD))
 }
 
@@ -92,28 +103,28 @@ func removeStale(dir string) {
 	}
 }
 
-func (s *sockets) Watch(pid int) error {
+func (s *Source) Watch(pid int) error {
 	if pid != os.Getpid() {
 		return errors.New("a program that runs cannot be given another library: start it under the watcher")
 	}
 	return nil
 }
 
-func (*sockets) Unwatch(int)                                            {}
-func (*sockets) CodeGeneration(int) (generation, since uint32, ok bool) { return 0, 0, true }
-func (*sockets) RemoveUnwindRules(int)                                  {}
-func (*sockets) SetPythonLayout(int, python.Layout) error               { return nil }
-func (*sockets) ClearPythonLayout(int)                                  {}
-func (*sockets) ProbeLibrary(_, _ string) error                         { return nil }
+func (*Source) Unwatch(int)                                            {}
+func (*Source) CodeGeneration(int) (generation, since uint32, ok bool) { return 0, 0, true }
+func (*Source) RemoveUnwindRules(int)                                  {}
+func (*Source) SetPythonLayout(int, python.Layout) error               { return nil }
+func (*Source) ClearPythonLayout(int)                                  {}
+func (*Source) ProbeLibrary(_, _ string) error                         { return nil }
 
 // ReadExecs does nothing: programs report their start themselves.
-func (*sockets) ReadExecs(func(event.Program, string), func(int)) {}
+func (*Source) ReadExecs(func(event.Program, string), func(int)) {}
 
-func (*sockets) LoadUnwindRule(int, uint32, uint64, unwind.CompactRule) {}
+func (*Source) LoadUnwindRule(int, uint32, uint64, unwind.CompactRule) {}
 
 // Next waits for an event. The error is os.ErrClosed after interrupt, and event.ErrFlushed when all
 // that was there at a flush has been read.
-func (s *sockets) Next(e *event.Event) error {
+func (s *Source) Next(e *event.Event) error {
 	for {
 		for len(s.ready) > 0 {
 			if s.flushed() {
@@ -140,7 +151,7 @@ func (s *sockets) Next(e *event.Event) error {
 }
 
 // wait fills ready. Processes that have ended come last, since they may have left events to read.
-func (s *sockets) wait() error {
+func (s *Source) wait() error {
 	s.mu.Lock()
 	flushing, closing := s.flushing, s.closing
 	s.mu.Unlock()
@@ -150,7 +161,7 @@ func (s *sockets) wait() error {
 	case flushing || closing || len(s.ready) > 0:
 		timeout = 0
 	case len(s.polled) > 0:
-		timeout = pollMS
+		timeout = PollMS
 	}
 	var some [64]unix.EpollEvent
 	n, err := unix.EpollWait(s.epollFD, some[:], timeout)
@@ -159,7 +170,7 @@ func (s *sockets) wait() error {
 	}
 	s.schedule(some[:max(0, n)])
 	switch {
-	case n == 0 && timeout == pollMS:
+	case n == 0 && timeout == PollMS:
 		s.stopPollingIdle()
 		return nil
 	case len(s.ready) > 0 || !flushing && !closing:
@@ -174,7 +185,7 @@ func (s *sockets) wait() error {
 }
 
 // schedule adds to ready what epoll reports.
-func (s *sockets) schedule(some []unix.EpollEvent) {
+func (s *Source) schedule(some []unix.EpollEvent) {
 	var ends []int
 	for _, it := range some {
 		fd := int(it.Fd)
@@ -204,7 +215,7 @@ func (s *sockets) schedule(some []unix.EpollEvent) {
 
 // pollRings adds to ready each process whose ring buffer has events, and each that has closed its
 // connection and then executed another program, which nothing else reports.
-func (s *sockets) pollRings(flushing bool) {
+func (s *Source) pollRings(flushing bool) {
 	s.polled = slices.DeleteFunc(s.polled, func(p *peer) bool {
 		if p.disconnected && p.socket >= 0 && (flushing || time.Since(p.checkedAt) > recheckInterval) {
 			p.checkedAt, p.closed = time.Now(), !s.mayHaveShim(p)
@@ -220,7 +231,7 @@ func (s *sockets) pollRings(flushing bool) {
 const recheckInterval = 100 * time.Millisecond
 
 // stopPollingIdle makes processes that wrote nothing during a poll interval wake the reader instead.
-func (s *sockets) stopPollingIdle() {
+func (s *Source) stopPollingIdle() {
 	s.polled = slices.DeleteFunc(s.polled, func(p *peer) bool {
 		p.polled = p.socket >= 0 && (p.disconnected || !p.ring.RequestWake())
 		return !p.polled
@@ -228,7 +239,7 @@ func (s *sockets) stopPollingIdle() {
 }
 
 // flushed reports that all events of before a flush are read, to a reader that always has more to read.
-func (s *sockets) flushed() bool {
+func (s *Source) flushed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.flushing {
@@ -245,7 +256,7 @@ func (s *sockets) flushed() bool {
 }
 
 // Flush makes next return event.ErrFlushed after all events of before the call.
-func (s *sockets) Flush() error {
+func (s *Source) Flush() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
@@ -256,23 +267,23 @@ func (s *sockets) Flush() error {
 }
 
 // Interrupt ends the wait for events.
-func (s *sockets) Interrupt() {
+func (s *Source) Interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closing = true
 	_ = s.wakeReader() // it fails only if wakeups are pending already
 }
 
-func (s *sockets) wakeReader() error {
+func (s *Source) wakeReader() error {
 	_, err := unix.Write(s.wakeFD, []byte{0: 1, 7: 0})
 	return err
 }
 
 // Detach does nothing: what processes have sent can still be read.
-func (s *sockets) Detach() {}
+func (s *Source) Detach() {}
 
 // Close closes all connections. The watched programs continue undisturbed. The reader must have ended.
-func (s *sockets) Close() {
+func (s *Source) Close() {
 	for _, p := range s.peers {
 		s.closePeer(p)
 	}
@@ -282,7 +293,7 @@ func (s *sockets) Close() {
 		}
 	}
 	if s.listeners[1] >= 0 {
-		os.Remove(s.file)
+		os.Remove(s.File)
 	}
 	s.listeners, s.epollFD, s.wakeFD = [2]int{-1, -1}, -1, -1
 }

@@ -1,6 +1,6 @@
 //go:build amd64 || arm64
 
-package attach
+package preload
 
 import (
 	"fmt"
@@ -13,16 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
-	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/memring"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 )
 
-// sockets is the event source of programs that have loaded the shim. Each process has a connection, and
+// Source is the event source of programs that have loaded the shim. Each process has a connection, and
 // writes events into a ring buffer in shared memory; if it cannot have one, it sends them. One goroutine
 // reads them.
-type sockets struct {
-	preload
+type Source struct {
+	shim
 	listeners       [2]int // an abstract name in the network namespace, and a file; -1 if missing
 	epollFD, wakeFD int
 	peers           map[int]*peer // by the descriptors of the connection and of the pidfd
@@ -40,33 +39,33 @@ type sockets struct {
 // maxQueued is more than the events that a connection and its ring buffer can hold.
 const maxQueued = 1 << 14
 
-// pollMS is the poll interval in milliseconds, for processes that keep writing into their ring buffers.
-const pollMS = 10
+// PollMS is the poll interval in milliseconds, for processes that keep writing into their ring buffers.
+const PollMS = 10
 
 // peer is a process with a connection.
 type peer struct {
 	pid           uint32
-	socket        int           // -1 when it is closed
-	pidfd         int           // readable when the process has ended; -1 before Linux 5.3
-	previous      *peer         // the connection of the same process before an exec
-	ring          *memring.Ring // nil if it has none
-	authenticated bool          // it has sent the token
+	socket        int   // -1 when it is closed
+	pidfd         int   // readable when the process has ended; -1 before Linux 5.3
+	previous      *peer // the connection of the same process before an exec
+	ring          *ring // nil if it has none
+	authenticated bool  // it has sent the token
 
 	readable     bool      // the connection may have something to read
 	closed       bool      // the connection has ended
 	disconnected bool      // it has closed the connection and continues: it cannot wake the reader
-	polled       bool      // it is in sockets.polled
+	polled       bool      // it is in Source.polled
 	mapsRead     uint64    // number of messages with new mappings that were read
 	checkedAt    time.Time // when its mappings were read last, since it is disconnected
 }
 
 // watchFD adds a file descriptor to those that the reader waits for.
-func (s *sockets) watchFD(fd int) error {
+func (s *Source) watchFD(fd int) error {
 	return unix.EpollCtl(s.epollFD, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 }
 
 // countLost counts lost events.
-func (s *sockets) countLost(n, since uint64) {
+func (s *Source) countLost(n, since uint64) {
 	if s.count == 0 || since < s.since {
 		s.since = since
 	}
@@ -74,7 +73,7 @@ func (s *sockets) countLost(n, since uint64) {
 }
 
 // Lost returns the lost events, including those that processes report.
-func (s *sockets) Lost() (count, since uint64) {
+func (s *Source) Lost() (count, since uint64) {
 	count, since = s.count, s.since
 	for fd, p := range s.peers {
 		if n, first := p.ring.Lost(); n > 0 && fd == p.socket {
@@ -90,7 +89,7 @@ func (s *sockets) Lost() (count, since uint64) {
 // The files that a process sends with an event, in this order: a bit of the event's last argument
 // says whether each is there.
 const (
-	sendsRing    = 1 << iota // see package memring
+	SendsRing    = 1 << iota // see ring
 	sendsProgram             // the program's file
 	sendsMaps                // a copy of its mappings
 )
@@ -107,9 +106,9 @@ func (p *peer) receiveFiles(rights []byte, e *event.Event) (err error) {
 		files = files[1:]
 		return fd
 	}
-	memory, program, maps := next(sendsRing), next(sendsProgram), next(sendsMaps)
+	memory, program, maps := next(SendsRing), next(sendsProgram), next(sendsMaps)
 	if memory >= 0 && p.ring == nil {
-		p.ring, err = memring.Open(memory)
+		p.ring, err = openRing(memory)
 	}
 	if maps >= 0 {
 		e.Start = p.startRecord(program, maps)
@@ -151,13 +150,13 @@ func (p *peer) startRecord(program, maps int) *event.StartRecord {
 }
 
 // closePeer closes all descriptors of a process.
-func (s *sockets) closePeer(p *peer) {
+func (s *Source) closePeer(p *peer) {
 	s.closeConnection(p)
 	s.closeFD(&p.pidfd)
 }
 
 // closeConnection closes a process's connection and ring buffer.
-func (s *sockets) closeConnection(p *peer) {
+func (s *Source) closeConnection(p *peer) {
 	if count, since := p.ring.Lost(); count > 0 {
 		s.countLost(count, since)
 	}
@@ -166,7 +165,7 @@ func (s *sockets) closeConnection(p *peer) {
 	s.closeFD(&p.socket)
 }
 
-func (s *sockets) closeFD(fd *int) {
+func (s *Source) closeFD(fd *int) {
 	if *fd >= 0 {
 		delete(s.peers, *fd)
 		unix.Close(*fd)

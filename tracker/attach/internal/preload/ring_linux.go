@@ -1,11 +1,6 @@
-// Package memring is the reader of a ring buffer in memory that is shared with another process. It does
-// not trust the contents, and never waits.
-//
-// The memory is a memfd: a head, and then the bytes of the ring buffer. A record is a length of 8 bytes,
-// and as many bytes, a multiple of 8; it wraps around at the end. The writer counts all bytes that it has
-// written, and the reader all that it has read. So a part of a record is never read, whenever the writer
-// is killed.
-package memring
+//go:build amd64 || arm64
+
+package preload
 
 import (
 	"encoding/binary"
@@ -17,8 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Size is the capacity for records, in bytes.
-const Size = 1 << 20
+// A ring buffer in memory that is shared with a process is a memfd: a head, and then the bytes of the ring
+// buffer. A record is a length of 8 bytes,
+// and as many bytes, a multiple of 8; it wraps around at the end. The writer counts all bytes that it has
+// written, and the reader all that it has read. So a part of a record is never read, whenever the writer
+// is killed.
+
+// RingBytes is the capacity for records, in bytes.
+const RingBytes = 1 << 20
 
 // Byte offsets of the words of the head. The writer's are on other cache lines than the reader's.
 const (
@@ -30,18 +31,19 @@ const (
 	head      = 4096
 )
 
-// Ring is the reader's end. One goroutine at a time may use it. A nil Ring has no records.
-type Ring struct {
+// ring is the reader's end, which does not trust the contents and never waits. One goroutine at a time may
+// use it. A nil ring has no records.
+type ring struct {
 	memory  []byte
 	written uint64 // atWritten when it was read last
 	read    uint64
 	wakeAt  uint64
 }
 
-// Open maps the file that a writer made. The error says why it is not acceptable: reading a file that was
+// openRing maps the file that a writer made. The error says why it is not acceptable: reading a file that was
 // truncated later would kill this process. A file with a head only counts dropped records. The caller
 // closes fd.
-func Open(fd int) (*Ring, error) {
+func openRing(fd int) (*ring, error) {
 	var kind unix.Statfs_t
 	var info unix.Stat_t
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
@@ -49,28 +51,28 @@ func Open(fd int) (*Ring, error) {
 		return nil, fmt.Errorf("the ring of a process: %w", err)
 	}
 	// Not on hugetlbfs: the first access of a page may fail.
-	if seals&unix.F_SEAL_SHRINK == 0 || kind.Type != unix.TMPFS_MAGIC || info.Size != head && info.Size != head+Size {
+	if seals&unix.F_SEAL_SHRINK == 0 || kind.Type != unix.TMPFS_MAGIC || info.Size != head && info.Size != head+RingBytes {
 		return nil, fmt.Errorf("the ring of a process is a file of %d bytes with seals %#x in a file system %#x", info.Size, seals, kind.Type)
 	}
 	memory, err := unix.Mmap(fd, 0, int(info.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("the ring of a process: %w", err)
 	}
-	return &Ring{memory: memory}, nil
+	return &ring{memory: memory}, nil
 }
 
 // errBroken is the error of invalid contents.
 var errBroken = errors.New("what a process tells in its ring cannot be read")
 
 // Next copies the next record. It is nil if there is none; the writer then wakes the reader when the ring
-// buffer is half full. After an error the Ring is unusable.
-func (r *Ring) Next(to []byte) (record []byte, err error) {
+// buffer is half full. After an error the ring is unusable.
+func (r *ring) Next(to []byte) (record []byte, err error) {
 	if r == nil {
 		return nil, nil
 	}
 	if r.read == r.written {
 		if r.written = r.word(atWritten).Load(); r.read == r.written {
-			r.wake(r.read + Size/2)
+			r.wake(r.read + RingBytes/2)
 			return nil, nil
 		}
 	}
@@ -91,7 +93,7 @@ func (r *Ring) Next(to []byte) (record []byte, err error) {
 }
 
 // RequestWake makes the writer wake the reader at the next record. It is false if there is one already.
-func (r *Ring) RequestWake() bool {
+func (r *ring) RequestWake() bool {
 	if r == nil {
 		return true
 	}
@@ -100,10 +102,10 @@ func (r *Ring) RequestWake() bool {
 }
 
 // Empty reports whether there is no record.
-func (r *Ring) Empty() bool { return r == nil || r.word(atWritten).Load() == r.read }
+func (r *ring) Empty() bool { return r == nil || r.word(atWritten).Load() == r.read }
 
 // Lost returns the number of records that the writer dropped, and the time of the first by its clock.
-func (r *Ring) Lost() (count, since uint64) {
+func (r *ring) Lost() (count, since uint64) {
 	if r == nil {
 		return 0, 0
 	}
@@ -111,23 +113,23 @@ func (r *Ring) Lost() (count, since uint64) {
 }
 
 // Close unmaps the memory. The writer's mapping stays.
-func (r *Ring) Close() {
+func (r *ring) Close() {
 	if r != nil {
 		_ = unix.Munmap(r.memory)
 	}
 }
 
-func (r *Ring) wake(at uint64) {
+func (r *ring) wake(at uint64) {
 	if r.wakeAt != at {
 		r.wakeAt = at
 		r.word(atWakeAt).Store(at)
 	}
 }
 
-func (r *Ring) word(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&r.memory[at])) }
+func (r *ring) word(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&r.memory[at])) }
 
 // copyOut copies bytes from an offset on, counted from the first that was ever written.
-func (r *Ring) copyOut(to []byte, from uint64) {
-	n := copy(to, r.memory[head+from%Size:])
+func (r *ring) copyOut(to []byte, from uint64) {
+	n := copy(to, r.memory[head+from%RingBytes:])
 	copy(to[n:], r.memory[head:])
 }
