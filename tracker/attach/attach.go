@@ -177,6 +177,12 @@ func (w *Watcher) String() string {
 // functions was seen, in order.
 func (w *Watcher) Warnings() (all []string) { return w.warningTexts() }
 
+// DriverUse returns the furthest that any of the processes has gone, those that have ended included.
+// It tells a program that allocated nothing from one that never loaded libcuda. Without
+// Config.Preload, NotLoaded may be wrong for a program that opened libcuda by dlopen, called
+// neither cuInit nor cuGetProcAddress, and ended within a tenth of a second.
+func (w *Watcher) DriverUse() DriverUse { return DriverUse(w.use.Load()) }
+
 // Dump returns the dump of the first source, with those of the others as its Others; nil if no
 // process has called the driver. Its Reason includes the Warnings.
 func (w *Watcher) Dump() *snapshot.Dump {

@@ -209,6 +209,9 @@ func (l *discovery) probeLoaded() (late map[int]string, err error) {
 		for _, m := range mappings {
 			library, ok := l.libraryOf(m.Path)
 			file := procfs.InRoot(pid, m.Path)
+			if ok && library == "" {
+				l.all.used(Loaded)
+			}
 			if !ok || l.failed[file] {
 				continue
 			}
@@ -282,6 +285,9 @@ func (l *discovery) probeLinked(with linked.Program, began uint64) map[string]pr
 			its, isNew, err := l.probe(filepath.Join(with.Root, path), library)
 			if isNew {
 				l.addProcessesWith(its, path, late)
+			}
+			if err == nil && library == "" {
+				l.all.used(Loaded)
 			}
 			if err == nil && library != event.Loader && its.since > began {
 				fresh[path] = its

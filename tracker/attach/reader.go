@@ -33,6 +33,9 @@ func (w *Watcher) read() {
 
 func (w *Watcher) apply(e *event.Event) {
 	now := max(0, time.Duration(int64(e.Time-w.clock)))
+	if e.LoadedDriver {
+		w.used(Loaded)
+	}
 	switch e.Phase {
 	case event.Forked:
 		w.fork(e)
@@ -170,6 +173,18 @@ func (w *Watcher) exit(e *event.Event, now time.Duration) {
 func (w *Watcher) call(e *event.Event, now time.Duration) {
 	if int(e.Function) >= len(w.functions) {
 		return
+	}
+	switch f := w.functions[e.Function]; {
+	case f.Effect == event.LooksUpFunction:
+		w.used(Loaded)
+		return
+	case f.Effect == event.InitializesDriver:
+		if e.Result == 0 {
+			w.used(Initialized)
+		}
+		return
+	case f.Library == "":
+		w.used(Called)
 	}
 	p := w.processes[e.PID]
 	if p == nil {

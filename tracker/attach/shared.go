@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -15,6 +16,7 @@ type shared struct {
 	start  time.Time
 	clock  uint64 // the time start by the clock of the events, in ns
 	driver driver
+	use    atomic.Int64 // see DriverUse
 
 	mu          sync.Mutex
 	unknown     uint64 // frees of addresses that are in no ledger
@@ -43,6 +45,16 @@ const maxWarnings = 16
 func (s *shared) warn(now time.Duration, reason string) {
 	if len(s.warnings) < maxWarnings && !slices.ContainsFunc(s.warnings, func(d accuracyWarning) bool { return d.reason == reason }) {
 		s.warnings = append(s.warnings, accuracyWarning{s.start.Add(now), reason})
+	}
+}
+
+// used records what a process has done with the driver.
+func (s *shared) used(u DriverUse) {
+	for {
+		before := s.use.Load()
+		if before >= int64(u) || s.use.CompareAndSwap(before, int64(u)) {
+			return
+		}
 	}
 }
 

@@ -66,7 +66,7 @@ var zeros = []any{
 	new(chart.Config),
 	new(tracker.Buffer), new(tracker.Config), new(tracker.MemTracker), new(tracker.OutOfMemoryError),
 	new(tracker.Section), new(tracker.SectionConfig),
-	new(attach.Config), new(attach.Source), new(attach.Watcher),
+	new(attach.Config), new(attach.DriverUse), new(attach.Source), new(attach.Watcher),
 	new(export.Line), new(export.Row), new(export.Usage),
 	new(files.File),
 	new(prom.Config),

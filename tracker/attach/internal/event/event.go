@@ -47,6 +47,7 @@ type Event struct {
 	StackCopy    *StackCopy   // from the last certain frame on; valid until the next event
 	CodeObject   []byte       // for PythonCode: a copy of a code object, see python.Processes.AddCode; valid until the next event
 	Start        *StartRecord // for Forked, Execed and CodeLoaded: what the process itself reported; nil if nothing
+	LoadedDriver bool         // for Forked and Execed: the preloaded library reported it
 }
 
 // Comm returns the kernel's name of a program after an exec: the first 15 bytes of the name of its
@@ -138,7 +139,7 @@ func (e *Event) Decode(b []byte) error {
 		e.Args[i] = u(OffArgs + 8*i)
 	}
 	e.Depth, e.Total, e.End, e.TotalEnd = 0, 0, NotReported, NotReported
-	e.Start, e.StackCopy, e.Python, e.CodeObject = nil, nil, nil, nil
+	e.Start, e.StackCopy, e.Python, e.CodeObject, e.LoadedDriver = nil, nil, nil, nil, false
 	if e.Phase == PythonCode {
 		e.CodeObject = b
 	}

@@ -40,6 +40,8 @@ const (
 	RetainsPrimary
 	ReleasesPrimary
 	ResetsPrimary
+	InitializesDriver
+	LooksUpFunction
 )
 
 // Function is a function of the driver, or of another library, and where its arguments are.
@@ -143,6 +145,9 @@ var DriverFunctions = []Function{
 	{Effect: RetainsPrimary, Device: 1, Symbols: []string{"cuDevicePrimaryCtxRetain"}},
 	{Effect: ReleasesPrimary, Symbols: []string{"cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2"}},
 	{Effect: ResetsPrimary, Symbols: []string{"cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2"}},
+
+	{Effect: InitializesDriver, Symbols: []string{"cuInit"}},
+	{Effect: LooksUpFunction, Symbols: []string{"cuGetProcAddress", "cuGetProcAddress_v2"}},
 }
 
 // AppliesAtEntry reports whether the effect is applied when the call begins, and undone if it fails:
@@ -158,7 +163,7 @@ func (e Effect) AppliesAtEntry() bool {
 // EntryOnly reports whether the return of the call is ignored: these functions are called often and
 // rarely fail, or have no result.
 func (e Effect) EntryOnly() bool {
-	return e == PushesContext || e == PopsContext || e == SetsContext || e == LibraryFrees
+	return e == PushesContext || e == PopsContext || e == SetsContext || e == LibraryFrees || e == LooksUpFunction
 }
 
 // RecordsStack reports whether the call stack is recorded.

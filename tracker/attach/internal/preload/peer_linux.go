@@ -147,9 +147,9 @@ func decodeFrom(e *event.Event, p *peer, text []byte) bool {
 	e.PID = p.pid
 	switch e.Phase {
 	case event.Forked: // the arguments were the token; the last one says which files came: see receiveFiles
-		e.Args = [6]uint64{0: uint64(p.pid), 5: e.Args[5]}
+		e.Args, e.LoadedDriver = [6]uint64{0: uint64(p.pid), 5: e.Args[5]}, true
 	case event.Execed:
-		e.Args = [6]uint64{5: e.Args[5]}
+		e.Args, e.LoadedDriver = [6]uint64{5: e.Args[5]}, true
 	case event.Exited:
 		e.Args[0] = 0 // a thread: the pidfd reports the end of a process
 	}

@@ -105,7 +105,7 @@ func hooks(functions []event.Function, driver string, has map[string]uint64, wai
 	b.WriteString("\n#define HOOKS")
 	for i, f := range functions {
 		for _, symbol := range f.Symbols {
-			if has[symbol] != 0 {
+			if has[symbol] != 0 && f.Effect != event.LooksUpFunction {
 				fmt.Fprintf(&b, " \\\n\tHOOK(%d, %d, %d, %s, %s)", i, shimFlags(f), descriptorSize(f), symbol, argumentForm(f))
 			}
 		}
