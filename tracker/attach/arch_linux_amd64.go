@@ -35,7 +35,7 @@ var noteRegs = func() map[string]int16 {
 	return at
 }()
 
-var machine = unwind.AMD64
+var machine = unwind.Native
 
 // emulated returns the offset of an instruction, given the first bytes of a function, that the
 // kernel emulates at a probe. It executes most others out of line, with another trap, which costs

@@ -1,8 +1,6 @@
 package attach
 
 import (
-	"golang.org/x/sys/unix"
-
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 )
 
@@ -20,18 +18,7 @@ const (
 
 var noteRegs map[string]int16 // notes are not read on arm64
 
-// machine has the highest address of programs: the kernel puts their first stacks, with AT_RANDOM, at
-// the top.
-var machine = func() *unwind.Machine {
-	const random = 25 // AT_RANDOM
-	values, _ := unix.Auxv()
-	for _, v := range values {
-		if v[0] == random && v[1] != 0 {
-			return unwind.ARM64.Below(uint64(v[1]))
-		}
-	}
-	return unwind.ARM64
-}()
+var machine = unwind.Native
 
 // emulated is used on amd64 only.
 func emulated([]byte) int { return 0 }

@@ -65,7 +65,7 @@ func newMaps(ringBytes, functions int) (m *bpf, err error) {
 		{&m.loss, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: lossSlots}},
 		{&m.scratch, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: scratchSize, MaxEntries: maxScratch}},
 		{&m.zeroScratch, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: scratchSize, MaxEntries: 1}},
-		{&m.unwindRules, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: 40, MaxEntries: maxUnwindRules}},
+		{&m.unwindRules, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: 40, MaxEntries: event.MaxUnwindRules}},
 		{&m.python, ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 8 * pyWords, MaxEntries: maxProcesses}},
 		{&m.pythonFrames, ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: pyScratchSize, MaxEntries: maxPyCalls}},
 		{&m.zeroPythonFrames, ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: pyScratchSize, MaxEntries: 1}},

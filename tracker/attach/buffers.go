@@ -58,7 +58,7 @@ func (p *process) allocated(f event.Function, e *event.Event, t *thread, stack t
 	}
 	size, kind := sizeOf(f, e), f.Kind
 	if len(f.Uses) > 0 {
-		kind = f.KindFor(p.stacks.Stack(stack))
+		kind = f.KindFor(p.symbols.Stacks().Stack(stack))
 	}
 	b := &buffer{
 		site: s.ledger.site(tensorKey{kind, f.Memory, size}, stack, s.ledger.stream(stream)), ledger: &s.ledger, ptr: alloc.Ptr(at), size: size,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -14,7 +15,7 @@ import (
 
 // ledger holds the live buffers of one source and the totals of freed ones. shared.mu guards it.
 type ledger struct {
-	stacks  *stackTable
+	stacks  *symbols.StackTable
 	tensors map[tensorKey]*tables.Tensor
 	sites   map[siteKey]*site
 	sweep   int // with this many call sites, those without live buffers are retired
@@ -79,7 +80,7 @@ type buffer struct {
 
 const leastSweep = 1 << 12
 
-func newLedger(stacks *stackTable, events int) ledger {
+func newLedger(stacks *symbols.StackTable, events int) ledger {
 	return ledger{
 		stacks:  stacks,
 		tensors: make(map[tensorKey]*tables.Tensor), sites: make(map[siteKey]*site), sweep: leastSweep,

@@ -7,12 +7,8 @@ import (
 	"runtime"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
-	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 )
 
 func newProbes(Config, []event.Function) (event.Source, error) {
 	return nil, fmt.Errorf("it needs Linux on amd64 or arm64: this is %s on %s", runtime.GOOS, runtime.GOARCH)
 }
-
-// machine is unused: nothing is unwound on this platform.
-var machine = unwind.AMD64

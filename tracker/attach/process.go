@@ -2,24 +2,21 @@ package attach
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
-	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
-	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
 func newProcess(all *sourceList, cfg Config, functions []event.Function, pid int, record event.StartRecord, prior *priorState, to event.Source, pythons *python.Processes) *process {
 	p := &process{
 		shared: all.shared, list: all, functions: functions, maxEvents: cfg.maxEvents, prior: prior,
-		stacks:  &stackTable{max: cfg.maxStacks, ids: make(map[string]tables.StackID)},
-		sources: make(map[deviceID]*Source), events: to, pythons: pythons,
+		symbols: symbols.NewProcess(pid, record, to, pythons, cfg.maxStacks),
+		sources: make(map[deviceID]*Source),
 	}
 	p.reset(pid, record)
 	return p
@@ -27,38 +24,16 @@ func newProcess(all *sourceList, cfg Config, functions []event.Function, pid int
 
 // reset drops all state but the ledgers: an exec replaces the whole program.
 func (p *process) reset(pid int, record event.StartRecord) {
-	p.origin, p.since, p.generation = record.Origin, record.Since, 0
+	p.origin = record.Origin
 	p.origin.PID, p.origin.Program = pid, cmp.Or(record.Origin.Program, record.Comm)
 	switch now := event.OriginOf(pid); {
-	case p.codeUnchanged() && now.Program != "":
+	case p.symbols.CodeUnchanged() && now.Program != "":
 		p.origin = now // its container may have been set later
 	case p.origin.Host == "":
 		p.origin.Host = now.Host
 	}
-	p.loadedRules, p.trampoline = make(map[uint64]struct{}), 0
-	p.codeChanged()
-	p.symbols = symbols.New(pid, event.MaxFrames, record.Maps, p.maps, p.codeChanged)
 	p.live, p.physical, p.mapped = make(map[liveKey]*buffer), make(map[uint64]*buffer), make(map[uint64]mapped)
 	p.contexts, p.primary, p.threads = make(map[uint64]deviceID), make(map[deviceID]*primary), make(map[uint32]*thread)
-}
-
-// maps returns the mappings of the process; nil if code was unmapped since the current event.
-func (p *process) maps() []procfs.Mapping {
-	if !p.codeUnchanged() {
-		return nil
-	}
-	now, err := procfs.ReadMaps(p.origin.PID)
-	if err != nil || !p.codeUnchanged() {
-		return nil
-	}
-	return now
-}
-
-// codeUnchanged reports whether no code of the process was unmapped since the current event. More may
-// have been mapped.
-func (p *process) codeUnchanged() bool {
-	generation, since, ok := p.events.CodeGeneration(p.origin.PID)
-	return ok && (since == p.since || generation == p.generation)
 }
 
 // exec ends the current program of the process, with its buffers and contexts.
@@ -66,6 +41,7 @@ func (p *process) exec(now time.Duration, record event.StartRecord) {
 	p.mu.Lock()
 	p.removeMatching(now, func(*buffer) bool { return true })
 	p.mu.Unlock()
+	p.symbols.Exec(record)
 	p.reset(p.origin.PID, record)
 	p.setProgram(p.origin.Program)
 }
@@ -94,7 +70,7 @@ func (p *process) call(e *event.Event, now time.Duration) {
 	var stack tables.StackID
 	f := p.functions[e.Function]
 	if f.Effect.RecordsStack() {
-		stack = p.stack(p.trace(e), e.Python) // may read files, so without the lock
+		stack = p.symbols.Stack(e, f) // may read files, so without the lock
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,46 +99,6 @@ func (p *process) call(e *event.Event, now time.Duration) {
 	}
 	t.undo = nil
 	p.succeeded(f, e, t, stack, now)
-}
-
-// stack returns the ID of a call stack. In its key, Python frames follow the native ones after a 0,
-// which is no return address.
-func (p *process) stack(t symbols.Trace, words []uint64) tables.StackID {
-	if len(words) == 0 {
-		return p.stacks.add(t.Addresses, func() mem.Stack { return p.symbols.Resolve(t, nil) })
-	}
-	its := p.python()
-	if its != nil {
-		its.Number(words)
-	}
-	p.keyBuffer = append(append(append(p.keyBuffer[:0], t.Addresses...), 0), words...)
-	return p.stacks.add(p.keyBuffer, func() mem.Stack {
-		if its == nil {
-			return p.symbols.Resolve(t, nil)
-		}
-		python := symbols.Python{Image: its.Image, Runs: its.Runs(words), Rest: "(functions of another interpreter of Python)"}
-		if len(words) == 2*event.MaxPython {
-			more := mem.Frame{Function: fmt.Sprintf("(more than %d frames of Python: the others are left out)", event.MaxPython)}
-			python.Runs, python.Rest = append(python.Runs, []mem.Frame{more}), ""
-		}
-		return p.symbols.Resolve(t, &python)
-	})
-}
-
-// python returns the process's interpreter of Python; nil if there is none, or its memory cannot be
-// read.
-func (p *process) python() *python.Process {
-	if its := p.pythons.Get(p.origin.PID); its != nil {
-		if its.Image == "" {
-			its.Image = p.symbols.Path(its.CodeAddress)
-		}
-		return its
-	}
-	at := time.Now()
-	if mappings, err := procfs.ReadMaps(p.origin.PID); err == nil {
-		p.pythons.Detect(p.origin.PID, mappings, at) // the preloaded library reported it before the first scan
-	}
-	return p.pythons.Get(p.origin.PID)
 }
 
 const (
@@ -227,22 +163,13 @@ func (p *process) succeeded(f event.Function, e *event.Event, t *thread, stack t
 // holds mu while it changes a ledger.
 type process struct {
 	*shared
-	list        *sourceList
-	functions   []event.Function
-	maxEvents   int
-	origin      snapshot.Origin
-	prior       *priorState // nil if it was watched from its start
-	stacks      *stackTable
-	symbols     *symbols.Symbolizer
-	stackBuffer []uint64 // reused for call stacks
-	keyBuffer   []uint64 // reused for keys of stacks with frames of Python
-	pythons     *python.Processes
-	events      event.Source
-	generation  uint32              // code generation at the latest event; 0 before the first
-	since       uint32              // no code was unmapped since this generation
-	loadedRules map[uint64]struct{} // return addresses with a loaded rule
-	trampoline  uint64              // see symbols.Symbolizer.Trampoline; 0 if none is known
-	sources     map[deviceID]*Source
+	list      *sourceList
+	functions []event.Function
+	maxEvents int
+	origin    snapshot.Origin
+	prior     *priorState // nil if it was watched from its start
+	symbols   *symbols.Process
+	sources   map[deviceID]*Source
 
 	live     map[liveKey]*buffer
 	physical map[uint64]*buffer // by handle, while held
@@ -286,7 +213,7 @@ func (p *process) source(d deviceID) *Source {
 	if s == nil {
 		s = &Source{
 			shared: p.shared, now: time.Now, origin: p.origin, device: d,
-			ledger:     newLedger(p.stacks, p.maxEvents),
+			ledger:     newLedger(p.symbols.Stacks(), p.maxEvents),
 			priorBytes: p.prior.on(d), siblings: p.sources,
 		}
 		p.sources[d] = s

@@ -107,7 +107,7 @@ func (w *Watcher) codeLoaded(e *event.Event) {
 	record.Maps = e.Start.Maps
 	w.starts[e.PID] = record
 	if p := w.processes[e.PID]; p != nil {
-		p.symbols.Update(record.All)
+		p.symbols.CodeLoaded(record.All)
 	}
 }
 
@@ -125,7 +125,7 @@ func (w *Watcher) codeUnloaded(pid, since uint32) {
 		w.starts[pid] = record
 	}
 	if p := w.processes[pid]; p != nil {
-		p.codeUnloaded(since)
+		p.symbols.CodeUnloaded(since)
 		p.setProgram(cmp.Or(record.Origin.Program, p.origin.Program))
 	}
 }

@@ -42,7 +42,7 @@ type Source interface {
 	ReadExecs(begins func(of Program, file string), urgent func(pid int))
 
 	// LoadUnwindRule loads the unwind rule of a return address: from now on its frame needs no copy of
-	// the stack.
+	// the stack. The rules of all processes are MaxUnwindRules at most.
 	LoadUnwindRule(pid int, generation uint32, pc uint64, s unwind.CompactRule)
 	// RemoveUnwindRules removes all rules of a process, whose code has changed.
 	RemoveUnwindRules(pid int)
@@ -62,6 +62,9 @@ type Source interface {
 	Interrupt()
 	Close()
 }
+
+// MaxUnwindRules is the maximum number of loaded unwind rules of all processes.
+const MaxUnwindRules = 1 << 16
 
 // ErrFlushed is the error of Source.Next after Source.Flush.
 var ErrFlushed = errors.New("all events that there were have been read")

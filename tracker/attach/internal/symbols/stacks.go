@@ -1,4 +1,4 @@
-package attach
+package symbols
 
 import (
 	"path"
@@ -12,9 +12,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// stackTable is the distinct call stacks of one process. They are resolved when they are first seen,
+// StackTable is the distinct call stacks of one process. They are resolved when they are first seen,
 // since the process may be gone later. It is a tables.Stacks.
-type stackTable struct {
+type StackTable struct {
 	max int
 	ids map[string]tables.StackID // by the addresses of the stack
 
@@ -25,7 +25,7 @@ type stackTable struct {
 
 // add returns the ID of a stack, given by its return addresses and the words of Python frames after
 // them. One goroutine at a time may call it.
-func (t *stackTable) add(addresses []uint64, resolve func() mem.Stack) tables.StackID {
+func (t *StackTable) add(addresses []uint64, resolve func() mem.Stack) tables.StackID {
 	if len(addresses) == 0 {
 		return 0
 	}
@@ -44,7 +44,7 @@ func (t *stackTable) add(addresses []uint64, resolve func() mem.Stack) tables.St
 	return id
 }
 
-func (t *stackTable) enter(s mem.Stack) tables.StackID {
+func (t *StackTable) enter(s mem.Stack) tables.StackID {
 	site := callSite(s)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -52,22 +52,22 @@ func (t *stackTable) enter(s mem.Stack) tables.StackID {
 }
 
 // forget drops the addresses: the process has other code there now. Stacks keep their IDs.
-func (t *stackTable) forget() { clear(t.ids) }
+func (t *StackTable) forget() { clear(t.ids) }
 
-func (t *stackTable) Stack(id tables.StackID) mem.Stack {
+func (t *StackTable) Stack(id tables.StackID) mem.Stack {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.table.Stack(id)
 }
 
-func (t *stackTable) Site(id tables.StackID) mem.Frame {
+func (t *StackTable) Site(id tables.StackID) mem.Frame {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.table.Site(id)
 }
 
 // Path returns the frames of the user's code in a stack, from the call site outward.
-func (t *stackTable) Path(id tables.StackID) mem.Path {
+func (t *StackTable) Path(id tables.StackID) mem.Path {
 	stack, site := t.Stack(id), t.Site(id)
 	if site == (mem.Frame{}) {
 		return nil
