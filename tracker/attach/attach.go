@@ -1,15 +1,19 @@
 package attach
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"math"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/linked"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/preload"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
@@ -18,16 +22,24 @@ import (
 
 // Watcher watches processes. Its methods may be called from any goroutine.
 type Watcher struct {
-	*shared
 	cfg       Config
 	functions []event.Function
 	events    event.Source
 	discovery *discovery
 	pythons   *python.Processes
-	sources   sourceList
-	drained   chan struct{} // closed when all earlier events are read; nil if no Sync waits; guarded by mu
+	driver    ledger.Driver
+	start     time.Time
+	clock     uint64       // the time start by the clock of the events, in ns
+	use       atomic.Int64 // see DriverUse
+	syncing   sync.Mutex   // serializes Sync: each call waits for its own flush
 
-	syncing sync.Mutex // serializes Sync: each call waits for its own flush
+	mu             sync.Mutex // guards what follows, and all ledgers
+	accuracy       ledger.Accuracy
+	prior          map[uint32]*ledger.Prior // of processes that ran before they were watched
+	returnsNothing map[int]bool             // indexes of functions that return nothing according to their file
+	sources        []*Source                // oldest first
+	closed         bool
+	drained        chan struct{} // closed when all earlier events are read; nil if no Sync waits
 
 	// Used by the reader only.
 	processes map[uint32]*process
@@ -73,18 +85,15 @@ type unreadable struct{ error }
 func (unreadable) Is(target error) bool { return target == fs.ErrInvalid }
 
 func assemble(cfg Config, functions []event.Function, from event.Source) *Watcher {
-	all := &shared{start: time.Now(), driver: newDriver(cfg.Driver), prior: make(map[uint32]*priorState), voidResults: make(map[int]bool)}
-	if from != nil {
-		all.clock = event.Now()
-	}
-	runs := python.NewProcesses(
-		func(pid int, l python.Layout) error { return from.SetPythonLayout(pid, l) }, func(pid int) { from.ClearPythonLayout(pid) },
-	)
-	return &Watcher{
-		shared: all, cfg: cfg, functions: functions, events: from, pythons: runs,
-		discovery: newDiscovery(all, from, functions, runs), sources: sourceList{shared: all},
+	w := &Watcher{
+		cfg: cfg, functions: functions, events: from, driver: ledger.NewDriver(cfg.Driver), start: time.Now(), clock: event.Now(),
+		pythons: python.NewProcesses(from.SetPythonLayout, from.ClearPythonLayout),
+		prior:   make(map[uint32]*ledger.Prior), returnsNothing: make(map[int]bool),
 		processes: make(map[uint32]*process), starts: make(map[uint32]event.StartRecord), ended: make(chan struct{}),
 	}
+	w.accuracy.Start = w.start
+	w.discovery = newDiscovery(discoveries{w}, from, functions, w.pythons)
+	return w
 }
 
 func newEventSource(cfg Config, functions []event.Function) (event.Source, error) {
@@ -115,8 +124,8 @@ func (w *Watcher) Watch(pid int) error {
 		return fmt.Errorf("attach: there is no process %d", pid)
 	}
 	for _, pid := range append(descendants(pid), pid) {
-		before := readPriorState(w.driver, pid)
-		before.unseenCalls = true
+		before := ledger.ReadPrior(w.driver, pid)
+		before.UnseenCalls = true
 		w.mu.Lock()
 		w.prior[uint32(pid)] = before
 		w.mu.Unlock()
@@ -162,11 +171,35 @@ func (w *Watcher) Sync() {
 }
 
 // Sources returns a copy of the list of sources, the one with the highest peak first.
-func (w *Watcher) Sources() []*Source { return w.sources.sorted() }
+func (w *Watcher) Sources() []*Source {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := slices.Clone(w.sources)
+	slices.SortStableFunc(list, func(a, b *Source) int {
+		return cmp.Or(cmp.Compare(b.device.Rank(), a.device.Rank()), cmp.Compare(b.ledger.Peak().Bytes, a.ledger.Peak().Bytes))
+	})
+	return list
+}
+
+const maxSources = 1 << 10
+
+// addSource adds a source, and drops the oldest if there are too many. The caller holds mu.
+func (w *Watcher) addSource(s *Source) {
+	if len(w.sources) == maxSources {
+		w.sources = slices.Delete(w.sources, 0, 1)
+		w.accuracy.Warn(time.Since(w.start), fmt.Sprintf("there were more than %d processes: the oldest are forgotten", maxSources))
+	}
+	taken := func(other *Source) bool { return other.name == s.name }
+	s.name = fmt.Sprintf("%d-%s", s.process.origin.PID, s.device.Short())
+	for n, name := 2, s.name; slices.ContainsFunc(w.sources, taken); n++ { // an earlier process may have had the number
+		s.name = fmt.Sprintf("%s-%d", name, n)
+	}
+	w.sources = append(w.sources, s)
+}
 
 // String returns the number of sources.
 func (w *Watcher) String() string {
-	if w.shared == nil {
+	if w.events == nil {
 		return "no watcher: New makes one"
 	}
 	return fmt.Sprintf("watcher, sources: %d", len(w.Sources()))
@@ -175,7 +208,11 @@ func (w *Watcher) String() string {
 // Warnings returns the reasons why the ledgers may be inaccurate, one sentence each, with the time
 // from which on it applies. An empty list means that they are exact: every call of the watched
 // functions was seen, in order.
-func (w *Watcher) Warnings() (all []string) { return w.warningTexts() }
+func (w *Watcher) Warnings() (all []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.accuracy.Texts()
+}
 
 // DriverUse returns the furthest that any of the processes has gone, those that have ended included.
 // It tells a program that allocated nothing from one that never loaded libcuda. Without
@@ -207,14 +244,14 @@ func (w *Watcher) Close() error {
 		return nil
 	}
 	w.closed = true
-	for _, s := range w.sources.list {
+	for _, s := range w.sources {
 		s.wake()
 	}
 	w.mu.Unlock()
 	w.Sync() // programs that have started are scanned first
 	for _, library := range w.discovery.stop() {
 		w.mu.Lock()
-		w.warn(0, library+" was found nowhere: not where the dynamic loader looks, and in no process that was watched. Name its path (--functions, Config.Functions)")
+		w.accuracy.Warn(0, library+" was found nowhere: not where the dynamic loader looks, and in no process that was watched. Name its path (--functions, Config.Functions)")
 		w.mu.Unlock()
 	}
 	w.events.Detach()

@@ -40,7 +40,7 @@ func churn(b *testing.B, watcher func(testing.TB) *Watcher, path string, args ..
 	if w != nil {
 		w.Sync()
 		b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "watcher-ns/op")
-		b.ReportMetric(float64(w.lostEvents().events), "lost-events")
+		b.ReportMetric(float64(w.lostEvents()), "lost-events")
 	}
 }
 

@@ -25,7 +25,7 @@ import (
 // discovery finds the files of libcuda and of the libraries that Config.Functions names, and has their
 // functions probed. It watches the processes that may load more of them.
 type discovery struct {
-	all     *shared
+	report  reporter
 	events  event.Source
 	pythons *python.Processes
 	stopped chan struct{}
@@ -40,6 +40,18 @@ type discovery struct {
 	exists map[string]bool // wanted libraries with a file
 }
 
+// reporter takes what a discovery finds out. Any goroutine may call its methods, and holds no lock.
+type reporter interface {
+	// Warn takes a reason why the ledgers may be inaccurate from now on.
+	Warn(reason string)
+	// LoadedDriver learns that a process has loaded libcuda.
+	LoadedDriver()
+	// LoadedEarly takes a process that may have called a library, or libcuda, before it was probed.
+	LoadedEarly(pid int, path string, isDriver bool)
+	// ReturnsNothing takes the index of a function that returns nothing according to its file.
+	ReturnsNothing(function int)
+}
+
 // probed is a file whose functions have probes. No call of a program that started later is missed.
 type probed struct {
 	file  os.FileInfo
@@ -51,8 +63,8 @@ const maxFailed = 1 << 10
 // loaders are the files of loader. Before glibc 2.34 dlopen is in libdl.
 var loaders = []string{"libc.so.6", "libdl.so.2"}
 
-func newDiscovery(all *shared, to event.Source, functions []event.Function, runs *python.Processes) *discovery {
-	l := &discovery{all: all, events: to, pythons: runs, functions: functions, stopped: make(chan struct{}), pids: make(map[int]bool), failed: make(map[string]bool), exists: make(map[string]bool)}
+func newDiscovery(report reporter, to event.Source, functions []event.Function, runs *python.Processes) *discovery {
+	l := &discovery{report: report, events: to, pythons: runs, functions: functions, stopped: make(chan struct{}), pids: make(map[int]bool), failed: make(map[string]bool), exists: make(map[string]bool)}
 	for _, f := range functions {
 		if !slices.Contains(l.wanted, f.Library) {
 			l.wanted = append(l.wanted, f.Library)
@@ -113,9 +125,7 @@ func (l *discovery) probe(path, library string) (its probed, isNew bool, err err
 func (l *discovery) findVoidResults(path, library string) {
 	for i, f := range l.functions {
 		if f.Library == library && f.Effect == event.LibraryAllocates && !f.Returned && !f.Void && symbols.ReturnsNothing(path, f.Symbols[0]) {
-			l.all.mu.Lock()
-			l.all.voidResults[i] = true
-			l.all.mu.Unlock()
+			l.report.ReturnsNothing(i)
 		}
 	}
 }
@@ -176,9 +186,7 @@ func (l *discovery) scanLoop(every time.Duration) {
 			return
 		case <-ticker.C:
 			if err := l.scan(); err != nil {
-				l.all.mu.Lock()
-				l.all.warn(time.Since(l.all.start), err.Error())
-				l.all.mu.Unlock()
+				l.report.Warn(err.Error())
 			}
 		}
 	}
@@ -210,7 +218,7 @@ func (l *discovery) probeLoaded() (late map[int]string, err error) {
 			library, ok := l.libraryOf(m.Path)
 			file := procfs.InRoot(pid, m.Path)
 			if ok && library == "" {
-				l.all.used(Loaded)
+				l.report.LoadedDriver()
 			}
 			if !ok || l.failed[file] {
 				continue
@@ -246,9 +254,7 @@ func (l *discovery) programStarted(of event.Program, file string) {
 	fresh := l.probeLinked(linked.OfProcess(pid), of.Number)
 	if !l.stillRuns(of) { // so the list may be incomplete, or another program's
 		if _, err := os.Stat(file); err != nil || !filepath.IsAbs(file) {
-			l.all.mu.Lock()
-			l.all.warn(time.Since(l.all.start), "a program ended before it was seen what it is linked with: name the files of libraries that programs bring along (--library, --functions)")
-			l.all.mu.Unlock()
+			l.report.Warn("a program ended before it was seen what it is linked with: name the files of libraries that programs bring along (--library, --functions)")
 		}
 		maps.Copy(fresh, l.probeLinked(linked.OfCommand(file, "", os.Environ()), of.Number))
 	}
@@ -287,7 +293,7 @@ func (l *discovery) probeLinked(with linked.Program, began uint64) map[string]pr
 				l.addProcessesWith(its, path, late)
 			}
 			if err == nil && library == "" {
-				l.all.used(Loaded)
+				l.report.LoadedDriver()
 			}
 			if err == nil && library != event.Loader && its.since > began {
 				fresh[path] = its
@@ -319,22 +325,11 @@ func hasLoaded(pid int, its probed) bool {
 	})
 }
 
-// noteLate records that a process may have called a library before it was probed. It asks the Driver,
-// so the caller must not hold a lock. Only libcuda makes contexts.
+// noteLate reports that a process may have called a library before it was probed. The caller must not
+// hold a lock.
 func (l *discovery) noteLate(pid int, path string) {
-	before := readPriorState(l.all.driver, pid)
 	library, _ := l.libraryOf(path)
-	before.unseenCalls = library == ""
-	_, gone := os.Stat(fmt.Sprintf("/proc/%d", pid))
-	l.all.mu.Lock()
-	defer l.all.mu.Unlock()
-	if l.all.prior[uint32(pid)] != nil {
-		return
-	}
-	if gone == nil { // otherwise another process may get its number
-		l.all.prior[uint32(pid)] = before
-	}
-	l.all.warn(time.Since(l.all.start), fmt.Sprintf("process %d had loaded %s before it was found: name its path", pid, path))
+	l.report.LoadedEarly(pid, path, library == "")
 }
 
 // libraryOf returns the wanted library that the file at path belongs to.

@@ -8,12 +8,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/linked"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
@@ -27,46 +27,40 @@ type anyLibrary struct {
 
 func (a anyLibrary) ProbeLibrary(_, _ string) error { return a.err }
 
-// asks is a Driver that asks for the lock.
-type asks struct {
-	noDriver
-	free func() bool
+// reports are what a discovery reports. It must not hold its lock then, as the receiver asks a Driver.
+type reports struct {
+	holds *sync.Mutex
+	early []int
 }
 
-func (a asks) Held(int) (map[int]alloc.Bytes, error) {
-	if !a.free() {
-		return nil, errors.New("the lock is held")
+func (*reports) Warn(string)        {}
+func (*reports) LoadedDriver()      {}
+func (*reports) ReturnsNothing(int) {}
+
+func (r *reports) LoadedEarly(pid int, _ string, _ bool) {
+	if r.holds != nil {
+		r.holds.Lock()
+		defer r.holds.Unlock()
 	}
-	return map[int]alloc.Bytes{0: 5}, nil
+	r.early = append(r.early, pid)
 }
 
 // ofThisProcess is of this process, which has loaded its own file.
 func ofThisProcess(t *testing.T, err error) *discovery {
 	self, exeErr := os.Executable()
 	require.NoError(t, exeErr)
-	all := &shared{prior: make(map[uint32]*priorState)}
-	l := newDiscovery(all, anyLibrary{err: err}, []event.Function{{Library: self}}, python.NewProcesses(nil, nil))
-	all.driver = asks{free: func() bool {
-		free := l.mu.TryLock()
-		if free {
-			l.mu.Unlock()
-		}
-		return free
-	}}
+	found := &reports{}
+	l := newDiscovery(found, anyLibrary{err: err}, []event.Function{{Library: self}}, python.NewProcesses(nil, nil))
+	found.holds = &l.mu
 	l.add(os.Getpid())
 	return l
 }
 
-// TestALibraryThatIsFoundLate: the Driver is asked without a lock, since it is not ours.
+// TestALibraryThatIsFoundLate is reported without a lock.
 func TestALibraryThatIsFoundLate(t *testing.T) {
 	l := ofThisProcess(t, nil)
 	require.NoError(t, l.scan())
-	its := l.all.prior[uint32(os.Getpid())]
-	require.NotNil(t, its)
-	assert.True(t, its.known)
-	assert.Equal(t, alloc.Bytes(5), its.on(0))
-	require.Len(t, l.all.warnings, 1)
-	assert.Contains(t, l.all.warnings[0].reason, "before it was found")
+	assert.Equal(t, []int{os.Getpid()}, l.report.(*reports).early)
 }
 
 // TestALibraryOfTwoProcesses: both had it before it was found.
@@ -75,8 +69,8 @@ func TestALibraryOfTwoProcesses(t *testing.T) {
 	require.NoError(t, err)
 	path, err = filepath.EvalSymlinks(path)
 	require.NoError(t, err)
-	all := &shared{driver: noDriver{}, prior: make(map[uint32]*priorState)}
-	l := newDiscovery(all, anyLibrary{}, []event.Function{{Library: path}}, python.NewProcesses(nil, nil))
+	found := &reports{}
+	l := newDiscovery(found, anyLibrary{}, []event.Function{{Library: path}}, python.NewProcesses(nil, nil))
 	for range 2 {
 		cmd := exec.Command(path)
 		in, err := cmd.StdinPipe()
@@ -87,7 +81,7 @@ func TestALibraryOfTwoProcesses(t *testing.T) {
 		l.add(cmd.Process.Pid)
 	}
 	require.NoError(t, l.scan())
-	assert.Len(t, all.prior, 2)
+	assert.Len(t, found.early, 2)
 }
 
 // TestLibrariesThatCannotBeWatched are reported once, and what is kept of them is bounded.
@@ -116,7 +110,7 @@ func TestFilesOfALibrary(t *testing.T) {
 	assert.Subset(t, linked.DefaultLibraries("libpool.so"), want)
 	assert.NotContains(t, linked.DefaultLibraries("libpool.so"), library+".txt")
 	for given, its := range map[string]int{"libpool.so": 3, library: 3, library + ".0": 2} {
-		l := newDiscovery(&shared{}, anyLibrary{}, []event.Function{{Library: given}}, python.NewProcesses(nil, nil))
+		l := newDiscovery(&reports{}, anyLibrary{}, []event.Function{{Library: given}}, python.NewProcesses(nil, nil))
 		require.NoError(t, l.probeFirst(nil))
 		assert.Empty(t, l.stop(), "it exists")
 		found := 0
@@ -135,7 +129,7 @@ func TestFilesOfALibrary(t *testing.T) {
 
 // TestALibraryThatIsNowhere is distinguished from one that was found late.
 func TestALibraryThatIsNowhere(t *testing.T) {
-	l := newDiscovery(&shared{}, anyLibrary{}, []event.Function{{}, {Library: "libnowhere.so"}}, python.NewProcesses(nil, nil))
+	l := newDiscovery(&reports{}, anyLibrary{}, []event.Function{{}, {Library: "libnowhere.so"}}, python.NewProcesses(nil, nil))
 	require.NoError(t, l.probeFirst(nil))
 	assert.Equal(t, []string{"libnowhere.so"}, l.stop())
 }

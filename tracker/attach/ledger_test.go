@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
@@ -103,6 +104,22 @@ func (s *script) live() map[alloc.Ptr]alloc.Bytes {
 	return all
 }
 
+// addresses returns the sizes of live buffers by address; that of physical memory is its handle.
+func (s *Source) addresses() live {
+	all := make(live)
+	for a := range s.Snapshot().Allocations() {
+		all[a.Ptr] = a.Requested
+	}
+	return all
+}
+
+// hasEnded reports whether the process has ended.
+func (s *Source) hasEnded() bool {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	return !s.process.end.IsZero()
+}
+
 type live = map[alloc.Ptr]alloc.Bytes
 
 // adds checks that live bytes are the sum over the buffers, the sites and the groups.
@@ -187,7 +204,7 @@ func TestMipmappedAndImported(t *testing.T) {
 	mipmapped(0x100, 8, 4, 0, 0x01|1<<32, 0, 4)   // 32 + 8 + 2 + 1
 	mipmapped(0x200, 4, 4, 6, 0x20|4<<32, 4|1, 2) // (16 + 4) x 6 faces x 16 bytes
 	assert.Equal(t, live{0x100: 43, 0x200: 1920}, s.live())
-	assert.EqualValues(t, uint64(math.MaxUint64), mipmappedSize([5]uint64{1 << 40, 1 << 40, 0, 0x20 | 1<<32, 0}, 1))
+	assert.EqualValues(t, uint64(math.MaxUint64), ledger.MipmappedSize([5]uint64{1 << 40, 1 << 40, 0, 0x20 | 1<<32, 0}, 1))
 	for _, at := range []uint64{0x100, 0x200} {
 		s.take("cuMipmappedArrayDestroy", at)
 	}
@@ -346,7 +363,7 @@ func TestExecAndExit(t *testing.T) {
 	s.w.apply(&event.Event{PID: nobodysPID, TID: 1, Phase: event.Execed, Time: s.time + 3, Args: [6]uint64{3: binary.NativeEndian.Uint64([]byte("the thir")), 4: binary.NativeEndian.Uint64([]byte("d\x00------"))}})
 	assert.Equal(t, "the third", s.w.Sources()[0].Origin().Program, "the kernel's name for it")
 	s.w.apply(&event.Event{PID: nobodysPID, TID: 1, Phase: event.Forked, Args: [6]uint64{nobodysPID + 1}})
-	assert.Equal(t, "the third", newProcess(&s.w.sources, s.w.cfg, nil, nobodysPID+1, s.w.starts[nobodysPID+1], nil, s.w.events, s.w.pythons).origin.Program)
+	assert.Equal(t, "the third", newProcess(s.w, nobodysPID+1).origin.Program)
 	s.w.apply(&event.Event{PID: nobodysPID, TID: 1, Phase: event.Execed, Time: s.time + 3})
 	assert.Empty(t, s.w.Sources()[0].Origin().Program, "nobody knows the fourth: it is not the third")
 	s.give("cuMemAlloc_v2", 0x200, 20)
@@ -410,21 +427,6 @@ func TestRandomCalls(t *testing.T) {
 	}
 }
 
-// TestSizesThatNeverRepeat keep the ledger small.
-func TestSizesThatNeverRepeat(t *testing.T) {
-	s := newScript(t)
-	for i := range uint64(4 * leastSweep) {
-		s.give("cuMemAlloc_v2", 0x100, 1000+i)
-		s.take("cuMemFree_v2", 0x100)
-	}
-	ledger := &s.w.Sources()[0].ledger
-	assert.LessOrEqual(t, len(ledger.sites), leastSweep)
-	assert.LessOrEqual(t, len(ledger.changed), leastSweep)
-	assert.LessOrEqual(t, len(ledger.tensors), leastSweep)
-	assert.EqualValues(t, 4*leastSweep, s.w.Sources()[0].Snapshot().Total.Count)
-	s.live()
-}
-
 func TestSuspects(t *testing.T) {
 	s := newScript(t)
 	for i := range uint64(2000) {
@@ -436,17 +438,17 @@ func TestSuspects(t *testing.T) {
 		}
 	}
 	now := s.w.start.Add(time.Duration(s.time))
-	s.w.Sources()[0].now = func() time.Time { return now }
+	s.w.Sources()[0].process.end = now
 	assert.Len(t, leaks.Suspects(s.w.Sources()[0].Snapshot()), 1)
 	assert.Equal(t, "[1073741824-gpu: 20 buffers, 80 B live, peak 84 B]", fmt.Sprint(s.w.Sources()))
 	assert.Equal(t, "watcher, sources: 1", fmt.Sprint(s.w))
 }
 
 // lostEvents returns what was lost until the last Sync.
-func (w *Watcher) lostEvents() loss {
+func (w *Watcher) lostEvents() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.lost
+	return w.accuracy.LostEvents
 }
 
 // unknownFrees returns how many frees there were of addresses that were not allocated while
@@ -454,5 +456,5 @@ func (w *Watcher) lostEvents() loss {
 func (w *Watcher) unknownFrees() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.unknown
+	return w.accuracy.UnknownFrees
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/ledger"
 )
 
 // TestAllocatorsInLibraries: docs/recipes.md has these.
@@ -222,7 +223,7 @@ func TestShortLivedProgramsAreExactOrWarned(t *testing.T) {
 			return len(w.Warnings()) > 0 || len(w.Sources()) > before && len(w.Sources()[0].addresses()) == 100
 		}, time.Minute, time.Millisecond)
 		w.mu.Lock()
-		w.warnings, w.sources.list = nil, nil
+		w.accuracy, w.sources = ledger.Accuracy{Start: w.start}, nil
 		w.mu.Unlock()
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/ledger"
 )
 
 func TestParsePair(t *testing.T) {
@@ -38,13 +39,13 @@ func TestParsePair(t *testing.T) {
 // TestLibraryFoundLate: a library of the host's memory has no GPU, though calls of it were missed.
 func TestLibraryFoundLate(t *testing.T) {
 	for _, test := range []struct {
-		late *priorState
+		late *ledger.Prior
 		want string
 	}{
 		{nil, "Memory of a library"},
-		{&priorState{}, "Memory of a library"},                               // the library was found late, libcuda was not
-		{&priorState{unseenCalls: true, known: true}, "Memory of a library"}, // the driver knows of no memory
-		{&priorState{unseenCalls: true}, "GPU of unknown number"},
+		{&ledger.Prior{}, "Memory of a library"},                               // the library was found late, libcuda was not
+		{&ledger.Prior{UnseenCalls: true, Known: true}, "Memory of a library"}, // the driver knows of no memory
+		{&ledger.Prior{UnseenCalls: true}, "GPU of unknown number"},
 	} {
 		s := newScript(t)
 		s.w.functions = event.Watched([]event.Pair{{Library: "libarena.so", Alloc: "take", Free: "give", Size: 1, Address: 1}})
@@ -57,7 +58,7 @@ func TestLibraryFoundLate(t *testing.T) {
 	pair, err := event.ParsePair("pytorch-cpu")
 	require.NoError(t, err)
 	s.w.functions = event.Watched([]event.Pair{pair})
-	s.w.prior[nobodysPID] = &priorState{unseenCalls: true}
+	s.w.prior[nobodysPID] = &ledger.Prior{UnseenCalls: true}
 	s.call(event.AtReturn, "cuCtxCreate_v2", 0, 0xc1, 0xdead, 0, 1)
 	s.call(event.AtReturn, "c10::alloc_cpu", 0x300, 0, 30)
 	device, _ := s.w.Sources()[0].Device()

@@ -25,7 +25,7 @@ func (w *Watcher) read() {
 			return
 		default:
 			w.mu.Lock()
-			w.warn(time.Since(w.start), err.Error())
+			w.accuracy.Warn(time.Since(w.start), err.Error())
 			w.mu.Unlock()
 		}
 	}
@@ -93,7 +93,6 @@ func (w *Watcher) exec(e *event.Event, now time.Duration) {
 	delete(w.prior, pid)
 	w.mu.Unlock()
 	if p := w.processes[pid]; p != nil {
-		p.prior = nil
 		p.exec(now, w.starts[pid])
 	}
 }
@@ -126,7 +125,9 @@ func (w *Watcher) codeUnloaded(pid, since uint32) {
 	}
 	if p := w.processes[pid]; p != nil {
 		p.symbols.CodeUnloaded(since)
-		p.setProgram(cmp.Or(record.Origin.Program, p.origin.Program))
+		w.mu.Lock()
+		p.origin.Program = cmp.Or(record.Origin.Program, p.origin.Program)
+		w.mu.Unlock()
 	}
 }
 
@@ -151,7 +152,7 @@ func (w *Watcher) recordStart(pid, since uint32, group uint64, reported *event.S
 func (w *Watcher) exit(e *event.Event, now time.Duration) {
 	p := w.processes[e.PID]
 	if p != nil {
-		delete(p.threads, e.TID)
+		p.ledger.EndThread(e.TID)
 	}
 	if last := e.Args[0] == 1; !last {
 		return
@@ -161,7 +162,7 @@ func (w *Watcher) exit(e *event.Event, now time.Duration) {
 	w.mu.Lock()
 	delete(w.prior, e.PID)
 	if p != nil {
-		p.stopClocks(now)
+		p.exit(now)
 	}
 	w.mu.Unlock()
 	w.events.RemoveUnwindRules(int(e.PID))
@@ -188,10 +189,7 @@ func (w *Watcher) call(e *event.Event, now time.Duration) {
 	}
 	p := w.processes[e.PID]
 	if p == nil {
-		w.mu.Lock()
-		prior := w.prior[e.PID]
-		w.mu.Unlock()
-		p = newProcess(&w.sources, w.cfg, w.functions, int(e.PID), w.starts[e.PID], prior, w.events, w.pythons)
+		p = newProcess(w, e.PID)
 		w.processes[e.PID] = p
 	}
 	p.call(e, now)
@@ -211,6 +209,6 @@ func (w *Watcher) answer() {
 // count reads the kernel's counters; the caller holds w.mu.
 func (w *Watcher) count() {
 	if count, since := w.events.Lost(); count > 0 {
-		w.lost = loss{events: count, since: w.start.Add(time.Duration(int64(since - w.clock)))}
+		w.accuracy.LostEvents, w.accuracy.LostSince = count, w.start.Add(time.Duration(int64(since-w.clock)))
 	}
 }

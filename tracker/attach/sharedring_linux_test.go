@@ -58,7 +58,7 @@ func TestInvalidRingContents(t *testing.T) {
 			require.Empty(t, w.Warnings())
 
 			lie(memory)
-			require.Eventually(t, func() bool { w.Sync(); return w.lostEvents().events == 1 }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { w.Sync(); return w.lostEvents() == 1 }, time.Minute, time.Millisecond)
 			n, err := unix.Read(fd, make([]byte, 1))
 			assert.True(t, n == 0 || err == unix.ECONNRESET, "the watcher has hung up: %d %v", n, err)
 			assert.Len(t, own(), 1)
@@ -80,7 +80,7 @@ func TestARingThatCouldShrink(t *testing.T) {
 	require.NoError(t, unix.Ftruncate(file, 4096+preload.RingBytes))
 	s := w.events.(*preload.Source)
 	unix.Close(forge(t, os.Geteuid(), "@"+s.Name, s.Token, file))
-	require.Eventually(t, func() bool { w.Sync(); return w.lostEvents().events == 1 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { w.Sync(); return w.lostEvents() == 1 }, time.Minute, time.Millisecond)
 	assert.Empty(t, w.Sources())
 }
 
@@ -149,7 +149,7 @@ func TestPreloadOfAProgramThatClosesAllFiles(t *testing.T) {
 	c = start(t, w, buildC(t, "-DLINKED"), "leak", "1", "closeall", "leak", "2")
 	assert.Len(t, c.live(t), 3)
 	assert.Equal(t, 7, c.end(t))
-	require.Eventually(t, func() bool { w.Sync(); return w.lostEvents().events > 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { w.Sync(); return w.lostEvents() > 0 }, time.Minute, time.Millisecond)
 }
 
 // TestPreloadOfUnreportedExec: the program has closed its connection, and the next one does not load the library. What the first had
@@ -182,6 +182,6 @@ func TestPreloadWithoutAReader(t *testing.T) {
 	w.mu.Unlock()
 	c.end(t)
 	w.Sync()
-	assert.Positive(t, w.lostEvents().events)
+	assert.Positive(t, w.lostEvents())
 	assert.Contains(t, w.Warnings()[0], "events were lost")
 }

@@ -1,7 +1,6 @@
 package attach
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"runtime/debug"
@@ -10,8 +9,8 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
-	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -19,24 +18,20 @@ import (
 // host through the driver. It has the reading methods of a *tracker.MemTracker. Any goroutine may call
 // its methods. After the end of the process or the watcher it stays as it was.
 type Source struct {
-	*shared    // its mu guards the fields below
+	w          *Watcher // its mu guards the fields below, except device and priorBytes
+	process    *processState
 	name       string
-	now        func() time.Time
-	ended      bool
+	device     ledger.Device
 	priorBytes alloc.Bytes
-	origin     snapshot.Origin
-	device     deviceID
 	uuid       string // "" until known
-	ledger     ledger
-	siblings   map[deviceID]*Source // all sources of the process
+	ledger     *ledger.Ledger
 	marks      int
 	recent     []*snapshot.Mark
 	marked     chan struct{} // closed at the next mark or at the end; nil if no WaitMark waits
 }
 
-const (
-	maxMarks = 128 // kept
-)
+// maxMarks is the number of marks that are kept.
+const maxMarks = 128
 
 // Name returns the process and the device in characters that are valid in a path, such as
 // "4711-gpu0". Each source of a watcher has another name.
@@ -44,19 +39,19 @@ func (s *Source) Name() string { return s.name }
 
 // String names the source and says what is live: "4711-gpu0: 41 buffers, 145.0 MiB live, peak 146.8 MiB".
 func (s *Source) String() string {
-	if s.shared == nil {
+	if s.w == nil {
 		return "no source: a Watcher makes them"
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return fmt.Sprintf("%s: %v live, peak %v", s.name, s.ledger.current, s.ledger.peak.Bytes)
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	return fmt.Sprintf("%s: %v live, peak %v", s.name, s.ledger.Levels().Live, s.ledger.Peak().Bytes)
 }
 
 // Origin returns the process, with the program that it runs now, or ran last.
 func (s *Source) Origin() snapshot.Origin {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.origin
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	return s.process.origin
 }
 
 // Device returns the device's name and number as the process counts them: "GPU" and its ordinal.
@@ -64,7 +59,7 @@ func (s *Source) Origin() snapshot.Origin {
 // the ordinal 0. The blocks of a caching allocator are "PyTorch's blocks, GPU", with the ordinal of the
 // device, and Levels.Reserved is the size of the segments. Pinned memory counts in Levels.Memory and
 // Levels.HostReserved and in no total of a device, as in a tracker.
-func (s *Source) Device() (name string, ordinal int) { return s.device.name(), s.device.ordinal() }
+func (s *Source) Device() (name string, ordinal int) { return s.device.Name(), s.device.Ordinal() }
 
 // PriorBytes returns what the process used on the device when watching began, contexts included, as
 // the driver reports it. It is in no ledger. -1 means unknown; it is 0 for a process that was watched
@@ -72,135 +67,79 @@ func (s *Source) Device() (name string, ordinal int) { return s.device.name(), s
 func (s *Source) PriorBytes() alloc.Bytes { return s.priorBytes }
 
 // Snapshot copies the ledger.
-func (s *Source) Snapshot() *snapshot.Snapshot {
-	used, total := s.driver()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.snapshot(true, s.levels(used, total))
-}
+func (s *Source) Snapshot() *snapshot.Snapshot { return s.snapshot(true) }
 
 // LightSnapshot returns a Snapshot without the single allocations.
-func (s *Source) LightSnapshot() *snapshot.Snapshot {
+func (s *Source) LightSnapshot() *snapshot.Snapshot { return s.snapshot(false) }
+
+func (s *Source) snapshot(whole bool) *snapshot.Snapshot {
 	used, total := s.driver()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.snapshot(false, s.levels(used, total))
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	return s.copyLedger(whole, used, total)
+}
+
+// copyLedger copies the ledger, with the driver's values. The caller holds mu.
+func (s *Source) copyLedger(whole bool, used, total alloc.Bytes) *snapshot.Snapshot {
+	name, ordinal := s.Device()
+	at := &snapshot.Snapshot{
+		Time: s.now(), Origin: s.process.origin, Device: name, Ordinal: ordinal, UUID: s.uuid, Levels: s.levels(used, total),
+	}
+	s.ledger.Copy(at, s.w.start, s.device.Memory(), whole)
+	return at
+}
+
+// now is the time, or that of the end of the process. The caller holds mu.
+func (s *Source) now() time.Time {
+	if s.process.end.IsZero() {
+		return time.Now()
+	}
+	return s.process.end
 }
 
 // driver asks the driver how much of the device all processes use; -1 is unknown. It also asks for the
 // device's UUID until that is known. The caller must not hold mu, because a driver may be slow.
 func (s *Source) driver() (used, total alloc.Bytes) {
-	if s.device < 0 || s.hasEnded() {
+	s.w.mu.Lock()
+	pid, ended, known := s.process.origin.PID, !s.process.end.IsZero(), s.uuid != ""
+	s.w.mu.Unlock()
+	if s.device < 0 || ended {
 		return -1, -1
 	}
-	s.askUUID()
-	used, total, err := s.shared.driver.Memory(s.origin.PID, s.device.ordinal())
+	if !known {
+		if uuid, err := s.w.driver.UUID(pid, s.device.Ordinal()); err == nil {
+			s.w.mu.Lock()
+			s.uuid = uuid
+			s.w.mu.Unlock()
+		}
+	}
+	used, total, err := s.w.driver.Memory(pid, s.device.Ordinal())
 	if err != nil {
 		return -1, -1
 	}
 	return used, total
 }
 
-func (s *Source) hasEnded() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ended
-}
-
-func (s *Source) askUUID() {
-	s.mu.Lock()
-	known := s.uuid != ""
-	s.mu.Unlock()
-	if known {
-		return
-	}
-	uuid, err := s.shared.driver.UUID(s.origin.PID, s.device.ordinal())
-	if err != nil {
-		return
-	}
-	s.mu.Lock()
-	s.uuid = uuid
-	s.mu.Unlock()
-}
-
-// levels returns the ledger's levels with the driver's values.
+// levels returns the ledger's levels with the driver's values. The caller holds mu.
 func (s *Source) levels(used, total alloc.Bytes) snapshot.Levels {
-	l := &s.ledger
-	reserved := l.current.Bytes - l.registered
-	if segments := s.siblings[s.device-blocksOf]; segments != nil { // the segments are what the driver allocated
-		reserved = max(reserved, segments.ledger.current.Bytes-segments.ledger.registered)
+	levels := s.ledger.Levels()
+	levels.DriverUsed, levels.DriverTotal = used, total
+	if segments := s.process.sources[s.device-ledger.BlocksOf]; segments != nil { // the segments are what the driver allocated
+		levels.Reserved = max(levels.Reserved, segments.ledger.Levels().Reserved)
 	}
-	levels := snapshot.Levels{
-		Live: l.current, Allocated: l.current.Bytes, Registered: l.registered, Memory: l.byMemory.Map(), Reserved: reserved,
-		DriverUsed: used, DriverTotal: total,
-	}
-	levels.HostReserved = levels.Host().Bytes
 	return levels
-}
-
-func (s *Source) snapshot(whole bool, levels snapshot.Levels) *snapshot.Snapshot {
-	l := &s.ledger
-	name, ordinal := s.Device()
-	at := &snapshot.Snapshot{
-		Time: s.now(), Origin: s.origin, Device: name, Ordinal: ordinal, UUID: s.uuid, Levels: levels, Peak: l.peak, Total: l.total, Events: l.events.next,
-	}
-	lists := tables.Of(&at.Tables)
-	*lists = tables.Tables{Stacks: l.stacks, Sections: []string{""}, Streams: l.streams, Epoch: s.start}
-	index := make(map[*site]int32, len(l.sites))
-	for _, its := range l.sites {
-		index[its] = int32(len(lists.Sites))
-		lists.Sites = append(lists.Sites, tables.SiteEntry{
-			Place: tables.Place{Stack: its.stack}, Tensor: its.tensor, Live: its.live, Peak: its.atPeak(l.peakCount), Total: its.total, Stream: its.stream,
-		})
-	}
-	for stack, total := range l.retired {
-		lists.Retired = append(lists.Retired, tables.RetiredEntry{Place: tables.Place{Stack: stack}, Memory: s.device.memory(), Total: total})
-	}
-	if !whole {
-		return at
-	}
-	lists.Allocations = make([]tables.AllocationEntry, 0, len(l.live))
-	for _, b := range l.live {
-		lists.Allocations = append(lists.Allocations, tables.AllocationEntry{
-			Site: index[b.site], Foreign: b.foreign, Ptr: b.ptr, Allocated: b.size, Since: b.since, Seq: b.seq, InLine: b.inLine, InPath: b.inPath,
-		})
-	}
-	slices.SortFunc(lists.Allocations, func(a, b tables.AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
-	l.copyLifetimes(lists)
-	return at
-}
-
-func (s *Source) history() tables.HistoryTables {
-	first, events := s.ledger.events.ordered()
-	return tables.HistoryTables{
-		Start: s.start, First: first, Events: events, Stacks: s.ledger.stacks, Sections: []string{""}, Streams: s.ledger.streams,
-	}
 }
 
 // Track makes a mark: what changed since the previous one. Its CallSite is unknown, since no line of
 // the process called Track.
 func (s *Source) Track() *snapshot.Mark {
 	used, total := s.driver()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
 	now := s.now()
 	s.marks++
 	m := &snapshot.Mark{Seq: s.marks, Time: now, Levels: s.levels(used, total)}
-	var delta snapshot.DeltaBuilder
-	delta.Grow(len(s.ledger.changed))
-	for _, its := range s.ledger.changed {
-		its.changed = false
-		change := its.tensor.Tally(its.live - its.marked)
-		its.marked = its.live
-		if change.Count != 0 {
-			x := its.tensor
-			delta.Add(snapshot.Group{Kind: x.Kind, DType: x.DType, Shape: x.Shape, Memory: x.Memory}, s.ledger.stacks.Site(its.stack), change)
-		}
-	}
-	clear(s.ledger.changed) // they may be retired
-	s.ledger.changed = s.ledger.changed[:0]
-	m.Delta = delta.Delta()
-	s.ledger.events.add(tables.EventEntry{Since: now.Sub(s.start), Action: mem.Marked, Allocated: alloc.Bytes(m.Seq)})
+	m.Delta = s.ledger.Mark(m.Seq, now.Sub(s.w.start))
 	if len(s.recent) == maxMarks {
 		s.recent = slices.Delete(s.recent, 0, 1)
 	}
@@ -236,15 +175,15 @@ func (s *Source) WaitMark(ctx context.Context, after int) (*snapshot.Mark, error
 
 // markAfter returns the next mark, or a channel that is closed when there may be one.
 func (s *Source) markAfter(seq int) (*snapshot.Mark, <-chan struct{}, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
 	for _, m := range s.recent {
 		if m.Seq > seq {
 			return m, nil, nil
 		}
 	}
-	if s.ended || s.closed {
-		return nil, nil, fmt.Errorf("wait for a mark: %v is not watched any more: %w", s.origin, alloc.ErrClosed)
+	if !s.process.end.IsZero() || s.w.closed {
+		return nil, nil, fmt.Errorf("wait for a mark: %v is not watched any more: %w", s.process.origin, alloc.ErrClosed)
 	}
 	if s.marked == nil {
 		s.marked = make(chan struct{})
@@ -255,24 +194,13 @@ func (s *Source) markAfter(seq int) (*snapshot.Mark, <-chan struct{}, error) {
 // Dump returns all that is known at one instant, for the export packages. If the ledger may be
 // inaccurate, Reason has the watcher's Warnings.
 func (s *Source) Dump() *snapshot.Dump {
-	reason := strings.Join(append([]string{"attach"}, s.warningTexts()...), "; ")
+	reason := strings.Join(append([]string{"attach"}, s.w.Warnings()...), "; ")
 	used, total := s.driver()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
 	return &snapshot.Dump{
-		Reason: reason, Build: &debug.BuildInfo{Path: s.origin.Program},
-		Snapshot: s.snapshot(true, s.levels(used, total)), Marks: slices.Clone(s.recent),
-		History: tables.WrapHistory(s.history()),
+		Reason: reason, Build: &debug.BuildInfo{Path: s.process.origin.Program},
+		Snapshot: s.copyLedger(true, used, total), Marks: slices.Clone(s.recent),
+		History: tables.WrapHistory(s.ledger.History(s.w.start)),
 	}
-}
-
-// addresses returns the sizes of live buffers by address; that of physical memory is its handle.
-func (s *Source) addresses() map[alloc.Ptr]alloc.Bytes {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	live := make(map[alloc.Ptr]alloc.Bytes, len(s.ledger.live))
-	for _, b := range s.ledger.live {
-		live[b.ptr] = b.size
-	}
-	return live
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/ledger"
 
 	pages "github.com/gpumemtrack/gpumemtrack/tracker/live"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -61,13 +62,15 @@ func TestNamesOfSources(t *testing.T) {
 
 // learns is a Driver that knows the devices from the second question on.
 type learns struct {
-	noDriver
+	ledger.Driver
 	asked int
 }
 
+func (*learns) Memory(int, int) (used, total alloc.Bytes, err error) { return 0, 0, ledger.ErrNoDriver }
+
 func (l *learns) UUID(_, ordinal int) (string, error) {
 	if l.asked++; l.asked == 1 {
-		return "", errNoDriver
+		return "", ledger.ErrNoDriver
 	}
 	return fmt.Sprintf("GPU-%d", ordinal), nil
 }
@@ -77,7 +80,7 @@ func TestUUID(t *testing.T) {
 	s := newScript(t)
 	s.give("cuMemAlloc_v2", 0x100, 10)
 	source, driver := s.w.Sources()[0], &learns{}
-	source.device, source.shared.driver = 3, driver
+	source.device, s.w.driver = 3, driver
 	assert.Empty(t, source.LightSnapshot().UUID)
 	assert.Equal(t, "GPU-3", source.LightSnapshot().UUID)
 	s.w.apply(&event.Event{PID: nobodysPID, TID: 1, Phase: event.Exited, Args: [6]uint64{1}, Time: s.time + 1})
@@ -88,7 +91,7 @@ func TestUUID(t *testing.T) {
 func TestDumpHasWarnings(t *testing.T) {
 	s := newScript(t)
 	s.give("cuMemAlloc_v2", 0x100, 10)
-	s.w.warn(time.Second, "the reason for it")
+	s.w.accuracy.Warn(time.Second, "the reason for it")
 	var text bytes.Buffer
 	require.NoError(t, s.w.Sources()[0].Dump().WriteJSON(&text))
 	record, err := snapshot.ReadDump(&text)

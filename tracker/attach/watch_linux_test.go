@@ -186,9 +186,9 @@ func TestLostEvents(t *testing.T) {
 	w.mu.Unlock()
 	c.Wait()
 	w.Sync()
-	lost := w.lostEvents()
-	assert.Positive(t, lost.events)
-	assert.True(t, lost.since.After(begun) && lost.since.Before(time.Now()), "%v", lost)
+	assert.Positive(t, w.lostEvents())
+	since := w.accuracy.LostSince
+	assert.True(t, since.After(begun) && since.Before(time.Now()), "%v", since)
 	assert.Contains(t, w.Warnings()[0], "events were lost")
 	assert.Contains(t, w.Dump().Reason, "events were lost")
 }
@@ -199,7 +199,7 @@ func TestManyThreads(t *testing.T) {
 	c := start(t, w, buildC(t), "threads", "16", "threads", "16")
 	want := c.live(t)
 	w.Sync()
-	if w.lostEvents().events > 0 {
+	if w.lostEvents() > 0 {
 		t.Skip("the machine was too slow to read all events: ", w.Warnings())
 	}
 	assert.Equal(t, want, ledgers(w, c.Process.Pid))

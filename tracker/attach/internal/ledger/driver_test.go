@@ -1,4 +1,4 @@
-package attach
+package ledger
 
 import (
 	"os"
@@ -23,7 +23,7 @@ func TestDriverKnowsAProcessesDevices(t *testing.T) {
 	source := nvml.FromDevices(dev)
 	devices, err := source.Devices()
 	require.NoError(t, err)
-	d := newDriver(source)
+	d := NewDriver(source)
 
 	used, total, err := d.Memory(os.Getpid(), 0)
 	require.NoError(t, err)
@@ -36,12 +36,12 @@ func TestDriverKnowsAProcessesDevices(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, map[int]alloc.Bytes{0: used}, held)
 
-	_, _, err = newDriver(silent{source}).Memory(os.Getpid(), 0)
+	_, _, err = NewDriver(silent{source}).Memory(os.Getpid(), 0)
 	assert.Equal(t, errUnknownUse, err)
 	_, _, err = d.Memory(os.Getpid(), 1)
 	assert.ErrorContains(t, err, "has no device 1")
-	_, err = newDriver(nil).Held(os.Getpid())
-	assert.ErrorIs(t, err, errNoDriver)
+	_, err = NewDriver(nil).Held(os.Getpid())
+	assert.ErrorIs(t, err, ErrNoDriver)
 }
 
 // silent is a source that knows no values.

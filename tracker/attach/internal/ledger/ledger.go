@@ -1,6 +1,10 @@
-package attach
+// Package ledger keeps what a process holds on each device: a Process applies the calls of the watched
+// functions to a Ledger for each device. It reads no files, and knows neither stacks nor devices but by their
+// numbers.
+package ledger
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -11,10 +15,12 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// ledger holds the live buffers of one source and the totals of freed ones. shared.mu guards it.
-type ledger struct {
+// Ledger holds the live buffers of a process on one device, and the totals of freed ones. It is not safe for
+// use by several goroutines: the caller has a lock.
+type Ledger struct {
 	stacks  *symbols.StackTable
 	tensors map[tensorKey]*tables.Tensor
 	sites   map[siteKey]*site
@@ -64,7 +70,7 @@ type site struct {
 // buffer is one live buffer, or physical memory that may be mapped.
 type buffer struct {
 	*site
-	ledger     *ledger
+	ledger     *Ledger
 	ptr        alloc.Ptr
 	size       alloc.Bytes
 	since      time.Duration
@@ -80,8 +86,9 @@ type buffer struct {
 
 const leastSweep = 1 << 12
 
-func newLedger(stacks *symbols.StackTable, events int) ledger {
-	return ledger{
+// New returns an empty ledger, which keeps the latest events up to a number.
+func New(stacks *symbols.StackTable, events int) *Ledger {
+	return &Ledger{
 		stacks:  stacks,
 		tensors: make(map[tensorKey]*tables.Tensor), sites: make(map[siteKey]*site), sweep: leastSweep,
 		retired: make(map[tables.StackID]mem.Tally), streams: []alloc.Stream{0},
@@ -90,7 +97,7 @@ func newLedger(stacks *symbols.StackTable, events int) ledger {
 }
 
 // site returns the site of a buffer, a new one if need be.
-func (l *ledger) site(of tensorKey, stack tables.StackID, stream uint8) *site {
+func (l *Ledger) site(of tensorKey, stack tables.StackID, stream uint8) *site {
 	tensor := l.tensors[of]
 	if tensor == nil {
 		tensor = &tables.Tensor{Kind: of.kind, Memory: of.memory, Each: of.each}
@@ -110,7 +117,7 @@ func (l *ledger) site(of tensorKey, stack tables.StackID, stream uint8) *site {
 
 // retire sums the call sites without live buffers up by call stack. A program whose sizes never
 // repeat would otherwise keep one for every buffer.
-func (l *ledger) retire() {
+func (l *Ledger) retire() {
 	used := make(map[*tables.Tensor]bool)
 	for key, s := range l.sites {
 		if s.live != 0 || s.marked != 0 || s.atPeak(l.peakCount) != 0 {
@@ -127,7 +134,7 @@ func (l *ledger) retire() {
 }
 
 // stream returns the index of a stream; 0, the default stream, if there are too many.
-func (l *ledger) stream(s alloc.Stream) uint8 {
+func (l *Ledger) stream(s alloc.Stream) uint8 {
 	if i := slices.Index(l.streams, s); i >= 0 {
 		return uint8(i)
 	}
@@ -139,7 +146,7 @@ func (l *ledger) stream(s alloc.Stream) uint8 {
 }
 
 // add adds a buffer, or restores one that was removed.
-func (l *ledger) add(b *buffer, now time.Duration, action mem.Action) {
+func (l *Ledger) add(b *buffer, now time.Duration, action mem.Action) {
 	l.adjustSite(b.site, 1)
 	b.index = len(l.live)
 	l.live = append(l.live, b)
@@ -162,7 +169,7 @@ func (l *ledger) add(b *buffer, now time.Duration, action mem.Action) {
 }
 
 // remove removes a buffer.
-func (l *ledger) remove(b *buffer, now time.Duration, action mem.Action) {
+func (l *Ledger) remove(b *buffer, now time.Duration, action mem.Action) {
 	l.adjustSite(b.site, -1)
 	last := len(l.live) - 1
 	l.live[b.index], l.live[last].index = l.live[last], b.index
@@ -175,12 +182,12 @@ func (l *ledger) remove(b *buffer, now time.Duration, action mem.Action) {
 
 // copyLifetimes copies the lifetimes of lines that have freed buffers, and of stacks with enough live
 // buffers to be reported.
-func (l *ledger) copyLifetimes(to *tables.Tables) {
+func (l *Ledger) copyLifetimes(to *tables.Tables) {
 	held := make(map[tables.StackID]int64)
 	for _, s := range l.sites {
 		held[s.stack] += s.live
 	}
-	var unused sync.Mutex // the caller holds shared.mu
+	var unused sync.Mutex // the caller has the lock
 	to.Lines, to.Paths = make(map[mem.Frame]*survival.Unit, len(l.lines)), make(map[tables.StackID]*survival.Unit)
 	for line, u := range l.lines {
 		if u.Last != 0 {
@@ -204,7 +211,7 @@ func unitOf[K comparable](units map[K]*survival.Unit, key K) *survival.Unit {
 }
 
 // count updates the sums for an added (n is 1) or removed (n is -1) buffer.
-func (l *ledger) count(b *buffer, n int64) {
+func (l *Ledger) count(b *buffer, n int64) {
 	change, memory := b.tensor.Tally(n), b.tensor.Memory
 	l.byMemory[memory] = l.byMemory[memory].Add(change)
 	if memory.OnHost() {
@@ -216,7 +223,7 @@ func (l *ledger) count(b *buffer, n int64) {
 	}
 }
 
-func (l *ledger) adjustSite(s *site, n int64) {
+func (l *Ledger) adjustSite(s *site, n int64) {
 	if s.peakSeen != l.peakCount {
 		s.liveAtPeak, s.peakSeen = s.live, l.peakCount
 	}
@@ -235,14 +242,14 @@ func (s *site) atPeak(peaks uint64) int64 {
 	return s.liveAtPeak
 }
 
-func (l *ledger) recordEvent(b *buffer, now time.Duration, action mem.Action) {
+func (l *Ledger) recordEvent(b *buffer, now time.Duration, action mem.Action) {
 	l.events.add(tables.EventEntry{
 		Since: now, Ptr: b.ptr, Allocated: b.size, Tensor: b.tensor, Stack: b.stack, Action: action, Stream: b.stream,
 	})
 }
 
 // outOfMemory records an allocation that failed for lack of memory.
-func (l *ledger) outOfMemory(size alloc.Bytes, stack tables.StackID, now time.Duration) {
+func (l *Ledger) outOfMemory(size alloc.Bytes, stack tables.StackID, now time.Duration) {
 	l.events.add(tables.EventEntry{Since: now, Allocated: size, Stack: stack, Action: mem.OutOfMemory})
 }
 
@@ -273,4 +280,71 @@ func (r *eventRing) ordered() (first uint64, events []tables.EventEntry) {
 		at = int(r.next % uint64(r.max))
 	}
 	return first, slices.Concat(r.kept[at:], r.kept[:at])
+}
+
+// Levels returns the levels, without the driver's values.
+func (l *Ledger) Levels() snapshot.Levels {
+	levels := snapshot.Levels{
+		Live: l.current, Allocated: l.current.Bytes, Registered: l.registered, Memory: l.byMemory.Map(), Reserved: l.current.Bytes - l.registered,
+		DriverUsed: -1, DriverTotal: -1,
+	}
+	levels.HostReserved = levels.Host().Bytes
+	return levels
+}
+
+// Peak returns the highest sum of live buffers.
+func (l *Ledger) Peak() mem.Tally { return l.peak }
+
+// Copy copies the ledger to a snapshot: the sums and, if whole, the live buffers. epoch is the time that
+// the times of its events count from. memory is the type of the buffers of retired sites.
+func (l *Ledger) Copy(at *snapshot.Snapshot, epoch time.Time, memory alloc.Memory, whole bool) {
+	at.Peak, at.Total, at.Events = l.peak, l.total, l.events.next
+	lists := tables.Of(&at.Tables)
+	*lists = tables.Tables{Stacks: l.stacks, Sections: []string{""}, Streams: l.streams, Epoch: epoch}
+	index := make(map[*site]int32, len(l.sites))
+	for _, its := range l.sites {
+		index[its] = int32(len(lists.Sites))
+		lists.Sites = append(lists.Sites, tables.SiteEntry{
+			Place: tables.Place{Stack: its.stack}, Tensor: its.tensor, Live: its.live, Peak: its.atPeak(l.peakCount), Total: its.total, Stream: its.stream,
+		})
+	}
+	for stack, total := range l.retired {
+		lists.Retired = append(lists.Retired, tables.RetiredEntry{Place: tables.Place{Stack: stack}, Memory: memory, Total: total})
+	}
+	if !whole {
+		return
+	}
+	lists.Allocations = make([]tables.AllocationEntry, 0, len(l.live))
+	for _, b := range l.live {
+		lists.Allocations = append(lists.Allocations, tables.AllocationEntry{
+			Site: index[b.site], Foreign: b.foreign, Ptr: b.ptr, Allocated: b.size, Since: b.since, Seq: b.seq, InLine: b.inLine, InPath: b.inPath,
+		})
+	}
+	slices.SortFunc(lists.Allocations, func(a, b tables.AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
+	l.copyLifetimes(lists)
+}
+
+// History copies the latest events.
+func (l *Ledger) History(epoch time.Time) tables.HistoryTables {
+	first, events := l.events.ordered()
+	return tables.HistoryTables{Start: epoch, First: first, Events: events, Stacks: l.stacks, Sections: []string{""}, Streams: l.streams}
+}
+
+// Mark adds the event of a mark with a number, and returns what changed since the one before.
+func (l *Ledger) Mark(number int, now time.Duration) snapshot.Delta {
+	var delta snapshot.DeltaBuilder
+	delta.Grow(len(l.changed))
+	for _, its := range l.changed {
+		its.changed = false
+		change := its.tensor.Tally(its.live - its.marked)
+		its.marked = its.live
+		if change.Count != 0 {
+			x := its.tensor
+			delta.Add(snapshot.Group{Kind: x.Kind, DType: x.DType, Shape: x.Shape, Memory: x.Memory}, l.stacks.Site(its.stack), change)
+		}
+	}
+	clear(l.changed) // they may be retired
+	l.changed = l.changed[:0]
+	l.events.add(tables.EventEntry{Since: now, Action: mem.Marked, Allocated: alloc.Bytes(number)})
+	return delta.Delta()
 }

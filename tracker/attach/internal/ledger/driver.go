@@ -1,4 +1,4 @@
-package attach
+package ledger
 
 import (
 	"bytes"
@@ -10,9 +10,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
-// driver reports what the calls of a process do not show. An error means that a value is unknown. The
+// Driver reports what the calls of a process do not show. An error means that a value is unknown. The
 // methods are called from any goroutine, and without a lock, since a driver may be slow.
-type driver interface {
+type Driver interface {
 	// Memory returns how much of a device's memory all processes use, and its size.
 	Memory(pid, ordinal int) (used, total alloc.Bytes, err error)
 	// UUID returns the device's UUID, as nvidia-smi prints it.
@@ -23,16 +23,16 @@ type driver interface {
 }
 
 var (
-	errNoDriver   = errors.New("no driver answers")
+	ErrNoDriver   = errors.New("no driver answers")
 	errUnknownUse = errors.New("the driver does not say what is in use")
 )
 
-// noDriver is the driver if Config has none: all values are unknown.
-type noDriver struct{}
+// NoDriver is the driver if Config has none: all values are unknown.
+type NoDriver struct{}
 
-func (noDriver) Memory(int, int) (used, total alloc.Bytes, err error) { return 0, 0, errNoDriver }
-func (noDriver) UUID(int, int) (string, error)                        { return "", errNoDriver }
-func (noDriver) Held(int) (map[int]alloc.Bytes, error)                { return nil, errNoDriver }
+func (NoDriver) Memory(int, int) (used, total alloc.Bytes, err error) { return 0, 0, ErrNoDriver }
+func (NoDriver) UUID(int, int) (string, error)                        { return "", ErrNoDriver }
+func (NoDriver) Held(int) (map[int]alloc.Bytes, error)                { return nil, ErrNoDriver }
 
 // nvmlDriver asks NVML, which numbers devices by the machine.
 type nvmlDriver struct {
@@ -41,9 +41,10 @@ type nvmlDriver struct {
 	err     error
 }
 
-func newDriver(source nvml.Source) driver {
+// NewDriver returns the driver of a source; one that knows nothing if it is nil.
+func NewDriver(source nvml.Source) Driver {
 	if source == nil {
-		return noDriver{}
+		return NoDriver{}
 	}
 	devices, err := source.Devices()
 	return &nvmlDriver{source, devices, err}
