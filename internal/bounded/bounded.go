@@ -38,6 +38,7 @@ type Reader struct {
 	read    int64 // bytes of text that were read
 	used    int64
 	allowed int64 // bytes that may be used before bound is called again
+	endless bool  // the limit is only that of Use
 }
 
 type counter struct {
@@ -123,7 +124,7 @@ func (b *Reader) Discard(n int) error {
 
 func (b *Reader) count(n int64, err error) error {
 	b.read += n
-	if b.read > b.limit {
+	if b.read > b.limit && !b.endless {
 		return fmt.Errorf("%w: the file has more than %s", ErrTooLarge, size(b.limit))
 	}
 	if b.packed != nil && b.read > BasePacked && b.read > BasePacked+MaxRatio*b.packed.n {
@@ -131,6 +132,10 @@ func (b *Reader) count(n int64, err error) error {
 	}
 	return err
 }
+
+// Stream lifts the limit of the unpacked file, for who keeps little of it: a log may be longer than what is read whole.
+// The memory that Use counts stays bounded.
+func (b *Reader) Stream() { b.endless = true }
 
 // Limit returns how many bytes the file may take.
 func (b *Reader) Limit() int64 { return b.limit }

@@ -3,6 +3,8 @@ package inputs
 import (
 	"fmt"
 	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // Help lists the kinds, for people: what each is, what writes it, how it is recognised, and which commands read it. No line
@@ -23,21 +25,4 @@ func Help() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// wrap breaks a text into lines of at most 80 columns.
-func wrap(text, indent string) string {
-	const width = 80
-	var b strings.Builder
-	line := indent
-	for _, word := range strings.Fields(text) {
-		switch {
-		case len(line) == len(indent):
-			line += word
-		case len(line)+1+len(word) > width:
-			b.WriteString(line + "\n")
-			line = indent + word
-		default:
-			line += " " + word
-		}
-	}
-	return b.String() + line + "\n"
-}
+func wrap(s, indent string) string { return text.Wrap(s, 80, indent, indent) }

@@ -16,10 +16,18 @@ var (
 	Text = &Kind{Name: "log", What: "a text", Source: "programs", Sign: "text", Takes: []string{"explain", "show"}}
 )
 
-var logs = []*Kind{BFC, ErrorText}
+// PyTorchStats are counters of PyTorch's allocator.
+var PyTorchStats = &Kind{
+	Name: "pytorch-stats", What: "a table of PyTorch's memory", Source: "torch.cuda.memory_summary, memory_stats",
+	Sign: `a table with "CUDA memory summary", or JSON with "allocated_bytes.all.current"`, Takes: []string{"explain"},
+	Words: []string{"PyTorch CUDA memory summary", "allocated_bytes.all.current"},
+}
 
-// errorWords begin the messages of memory that ran out.
+var logs = []*Kind{BFC, ErrorText, PyTorchStats}
+
+// errorWords stand in the messages of memory that ran out.
 var errorWords = []string{
-	"out of memory", "Out of memory", "RESOURCE_EXHAUSTED", "ResourceExhaustedError", "OOM when allocating",
-	"failed to allocate", "Failed to allocate", "unable to allocate", "ALLOC_FAILED",
+	"out of memory", "Out of memory", "OUT_OF_MEMORY", "OutOfMemory", "out_of_memory", "OutOfDeviceMemory",
+	"RESOURCE_EXHAUSTED", "OOM when allocating", "Allocation on device", "can't allocate memory",
+	"ailed to allocate", "unable to allocate", "ALLOC_FAILED", "ErrorMemoryAllocation", "cuda runtime error (2)",
 }

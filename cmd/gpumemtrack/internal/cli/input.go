@@ -38,6 +38,17 @@ type Input struct {
 // Close closes the file.
 func (in *Input) Close() error { return in.source.Close() }
 
+// Pasted returns the argument of a command that reads standard input without one. At a terminal it says what to do.
+func Pasted(a *App, args []string) string {
+	if len(args) > 0 && args[0] != "-" {
+		return args[0]
+	}
+	if _, ok := Terminal(a.Stdin); ok {
+		fmt.Fprintln(a.Stderr, "Paste the text, then press Enter and Ctrl-D (on Windows Ctrl-Z and Enter).")
+	}
+	return "-"
+}
+
 // AddAsFlag adds the flag that says what kind of file the argument is.
 func AddAsFlag(a *App, cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.as, "as", "", "read the file as one of a `KIND`, whatever it looks like: see "+ProgramName+" help inputs")
@@ -120,6 +131,21 @@ func (in *Input) File() (*files.File, error) {
 	return nil, err
 }
 
+// IsLog reports whether the input is a text whose lines tell what it holds.
+func (in *Input) IsLog() bool { return in.Kind == inputs.Text || in.Kind != nil && in.Kind.Log() }
+
+// CanReopen reports whether Reopened can read the input once more.
+func (in *Input) CanReopen() bool { return in.path != "" }
+
+// Reopened opens the file again and reads it as File does.
+func (in *Input) Reopened() (*files.File, error) {
+	f, err := files.ReadFile(in.path)
+	if err == nil {
+		f.Usage.Name = in.shown
+	}
+	return f, err
+}
+
 // Unread returns the error of an input that the command could not use: it says which command reads what is in it, or, if
 // there is none, where to find what is read. err is what the command found.
 func (in *Input) Unread(err error) error {
@@ -134,9 +160,7 @@ func (in *Input) Unread(err error) error {
 // found returns the kinds that an input has lines of.
 func (in *Input) found() []*inputs.Kind {
 	switch {
-	case in.Kind != nil && in.Kind.Log():
-		return []*inputs.Kind{in.Kind}
-	case in.Kind != inputs.Text || in.path == "":
+	case !in.IsLog() || in.path == "":
 		return nil
 	}
 	f, err := userfile.Open(in.path)

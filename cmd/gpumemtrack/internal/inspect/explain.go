@@ -26,9 +26,14 @@ func Explain(a *cli.App) *cobra.Command {
 	var asJSON bool
 	var device int
 	cmd := &cobra.Command{
-		Use:   "explain FILE",
-		Short: "Explain why reserved memory is pinned, and what would have helped",
-		Long: `Explain, for a dump or a memory snapshot of PyTorch, where reserved memory goes,
+		Use:   "explain [FILE]",
+		Short: "Explain why memory ran out or is pinned, and what would help",
+		Long: `Explain an out-of-memory error: the text of one, or a log with it, of PyTorch,
+JAX, TensorFlow, llama.cpp and others. Without FILE, paste the text. It tells
+who has the device's memory, why the request failed, what would help, and which
+advice of the message cannot.
+
+Explain, for a dump or a memory snapshot of PyTorch, where reserved memory goes,
 to the byte: what rounding costs, what the cache would give back, and what is
 pinned between buffers, with the lines of code that keep it. Replays of the
 history show what other settings, or another order, would have saved: see
@@ -46,12 +51,15 @@ For a directory, or a pattern in quotes, such as the dumps of the ranks of a
 run, it prints a table of all processes, most pinned memory first, and then
 explains the first of them. If there are several dumps of one process, the
 latest counts.`,
-		Example: `  gpumemtrack explain crash.dump.json
+		Example: `  gpumemtrack explain error.txt     # "CUDA out of memory. Tried to ..."
+  gpumemtrack explain crash.dump.json
   gpumemtrack explain oom.log       # of TensorFlow, JAX or ONNX Runtime
   gpumemtrack explain snapshot.pickle --at peak
   gpumemtrack explain ranks/`,
-		Args: cli.Exactly(1, "the file of a dump or a memory snapshot of PyTorch"),
-		RunE: func(_ *cobra.Command, args []string) error { return runExplain(a, args[0], device, at, asJSON) },
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return runExplain(a, cli.Pasted(a, args), device, at, asJSON)
+		},
 	}
 	addMomentFlag(cmd, &at)
 	addDeviceFlag(cmd, &device)
@@ -64,10 +72,23 @@ func runExplain(a *cli.App, word string, device int, at string, asJSON bool) err
 	if paths, err := expand(word); err == nil && (len(paths) > 1 || paths[0] != word) {
 		return explainRanks(a, word, paths, device, at, asJSON)
 	}
-	f, err := cli.Open(a, word, 0)
+	in, err := cli.OpenInput(a, word, 0)
 	if err != nil {
 		return err
 	}
+	defer in.Close()
+	if in.IsLog() {
+		return explainText(a, in, device, at, asJSON)
+	}
+	f, err := in.File()
+	if err != nil {
+		return err
+	}
+	return explainFile(a, f, word, device, at, asJSON)
+}
+
+// explainFile explains a dump, a snapshot or the log of an allocator.
+func explainFile(a *cli.App, f *files.File, word string, device int, at string, asJSON bool) error {
 	if len(f.Failures) > 0 {
 		if _, err := statesAt(f, at); err != nil {
 			return fmt.Errorf("%s: %w", word, err)

@@ -1,0 +1,90 @@
+package inspect
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/internal/oomtext"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+)
+
+// explainText explains a text in which a program says that memory ran out. If the log of a BFC allocator stands in it too,
+// that tells more than the message.
+func explainText(a *cli.App, in *cli.Input, device int, at string, asJSON bool) error {
+	head, _ := in.Peek(64)
+	isJSON := bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")) // and its schema may stand far from the beginning
+	in.Stream()
+	again, err := newRereader(in)
+	if err != nil {
+		return err
+	}
+	defer again.close()
+	report, err := oomtext.Read(again.first)
+	if err != nil && !errors.Is(err, oomtext.ErrNone) {
+		return fmt.Errorf("%s: %w", in.Name, err)
+	}
+	if report.BFC || isJSON && !report.Said() {
+		if f, err := again.file(); err == nil {
+			return explainFile(a, f, in.Name, device, at, asJSON)
+		} else if !errors.Is(err, files.ErrFormat) {
+			return err
+		}
+	}
+	if !report.Said() {
+		return in.Unread(fmt.Errorf("%s: %w", in.Name, oomtext.ErrNone))
+	}
+	if at != "" || device >= 0 {
+		return cli.UsageError("explain: %s is a text of one moment: leave --at and --device away", in.Name)
+	}
+	if asJSON {
+		return cli.WriteObject(a.Stdout, "gpumemtrack.explain.error/1", report)
+	}
+	_, err = fmt.Fprint(a.Stdout, report)
+	return err
+}
+
+// rereader lets an input be read twice: a file is opened again, and what cannot be is kept in a temporary file.
+type rereader struct {
+	in    *cli.Input
+	first io.Reader
+	kept  *os.File // nil if the input can be opened again
+}
+
+func newRereader(in *cli.Input) (*rereader, error) {
+	r := &rereader{in: in, first: in.Reader}
+	if in.CanReopen() {
+		return r, nil
+	}
+	var err error
+	if r.kept, err = os.CreateTemp("", "gpumemtrack-*.log"); err != nil {
+		return nil, err
+	}
+	r.first = io.TeeReader(in.Reader, r.kept)
+	return r, nil
+}
+
+// file reads the input again, as the log of an allocator.
+func (r *rereader) file() (*files.File, error) {
+	if r.kept == nil {
+		return r.in.Reopened()
+	}
+	if _, err := r.kept.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	f, err := files.Read(r.kept)
+	if err == nil {
+		f.Usage.Name = r.in.Name
+	}
+	return f, err
+}
+
+func (r *rereader) close() {
+	if r.kept != nil {
+		r.kept.Close()
+		os.Remove(r.kept.Name())
+	}
+}

@@ -1,0 +1,255 @@
+// Package oomtext reads what programs print when GPU memory runs out, and says why it did: PyTorch's message in each of its
+// forms, and those of JAX, TensorFlow, llama.cpp and others. A text may be a whole log, of which only the lines with such a
+// message are looked at.
+//
+// Each family of messages has a file: a table of the phrases that begin one, and a table of the phrases beside its amounts.
+// So a message of a release to come is read as far as its phrases are known. What a text does not say is unknown, and is
+// never guessed.
+package oomtext
+
+import (
+	"errors"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/inputs"
+	"github.com/gpumemtrack/gpumemtrack/internal/logscan"
+)
+
+// ErrNone is the error of a text without a message that memory ran out.
+var ErrNone = errors.New("it has no message that GPU memory ran out")
+
+// Report is what a text says of memory that ran out.
+type Report struct {
+	Failures []*Failure // at most maxFailures, in the order of the text; those that say the same are one
+	LeftOut  int        // messages beyond these
+	Stats    []*Stats   // tables of PyTorch's statistics that stand in the text
+	BFC      bool       // the text has lines of a BFC allocator, which package bfc reads
+}
+
+// Said reports whether there is anything to tell.
+func (r *Report) Said() bool { return len(r.Failures) > 0 || len(r.Stats) > 0 }
+
+// family is a kind of messages.
+type family struct {
+	name   string
+	takes  []string // families whose beginnings are a part of an open message of this one
+	begins []string // phrases that begin a message
+	word   bool     // the word before these belongs to it
+	ends   []string // phrases in the last line of one
+	lines  int      // that one takes at most
+	// parse fills in what the message says. It returns false if it is no such message after all.
+	parse func(f *Failure, text string) bool
+	judge func(f *Failure) // what to do about it, once the verdict is known
+}
+
+// families is the table. Where phrases of several stand at one place, the first is meant.
+var families = []*family{pytorchFamily, mpsFamily, asyncFamily, ggmlFamily, xlaFamily, tensorflowFamily, cupyFamily, paddleFamily, hostFamily, bareFamily}
+
+// The bounds of what is kept.
+const (
+	maxFailures = 256
+	maxMessage  = 16 << 10 // bytes of one
+)
+
+// Read finds the messages in a text, which may be a log of any length. The error is ErrNone, with a report
+// that has no failures, or the reader's.
+func Read(r io.Reader) (*Report, error) {
+	s := scanner{report: new(Report)}
+	err := logscan.Lines(r, words(), s.line)
+	s.close()
+	s.report.Stats = s.table.all
+	if err != nil {
+		return nil, err
+	}
+	if !s.report.Said() {
+		return s.report, ErrNone
+	}
+	for _, f := range s.report.Failures {
+		f.settings = s.settings
+		f.decide()
+	}
+	return s.report, nil
+}
+
+// words are those of lines that are looked at.
+func words() []string {
+	return slices.Concat(inputs.ErrorText.Words, inputs.PyTorchStats.Words, inputs.BFC.Words, []string{"expandable_segments"})
+}
+
+// scanner goes through the lines of a text.
+type scanner struct {
+	report   *Report
+	settings settings
+
+	open    *family // of the message that is being read; nil if there is none
+	failure *Failure
+	message strings.Builder
+	left    int // lines that may follow
+
+	table tableReader
+}
+
+// line reads a line, and reports whether it wants the next one too.
+func (s *scanner) line(number int, raw []byte) bool {
+	line := clean(raw)
+	s.report.BFC = s.report.BFC || slices.ContainsFunc(inputs.BFC.Words, func(w string) bool { return strings.Contains(line, w) })
+	if s.table.line(line, number) {
+		return true
+	}
+	if !strings.Contains(line, "try setting") && expandableOn.MatchString(line) {
+		s.settings.expandable = true
+	}
+	from := 0
+	for {
+		at, f := begin(line, from)
+		if at < 0 {
+			break
+		}
+		s.add(line[from:at], false)
+		if s.open != nil && slices.Contains(s.open.takes, f.name) {
+			s.add(line[at:at+1], false)
+			from = at + 1
+			continue
+		}
+		s.close()
+		s.open, s.left = f, f.lines
+		s.failure = newFailure(number, rankOf(line[:at]))
+		s.failure.backend = lastWord(line[:at])
+		if f.word {
+			s.failure.backend, _, _ = strings.Cut(line[at:], " ")
+		}
+		s.message.WriteString(line[at : at+1])
+		from = at + 1
+	}
+	s.add(line[from:], from == 0)
+	if s.open == nil {
+		return false
+	}
+	s.left--
+	if s.left <= 0 || s.message.Len() > maxMessage || slices.ContainsFunc(s.open.ends, func(end string) bool { return strings.Contains(line[from:], end) }) {
+		s.close()
+		return false
+	}
+	return true
+}
+
+var expandableOn = regexp.MustCompile(`expandable_segments['"]?\s*[:=]\s*['"]?[Tt]rue`)
+
+// add adds text to the message that is being read. A line that begins like one of another kind ends it.
+func (s *scanner) add(text string, wholeLine bool) {
+	if s.open == nil {
+		return
+	}
+	if wholeLine {
+		text = " " + strings.TrimSpace(prefixes.ReplaceAllString(text, ""))
+		if s.open.lines <= paragraph && (text == " " || strings.HasPrefix(text, " Traceback ") || strings.HasPrefix(text, ` File "`)) {
+			s.close()
+			return
+		}
+	}
+	s.message.WriteString(text)
+}
+
+// paragraph is how many lines a message may be broken into that is one line long as it is printed.
+const paragraph = 12
+
+// prefixes are what stands before the text of a line in logs: quotes, times, levels, ranks.
+var prefixes = regexp.MustCompile(`^(\s|[>#|*]|//|\[rank\d+\]:|\[?\d{4}-\d\d-\d\d[T ][\d:.,]+Z?\]?|\([A-Za-z]\w*[ =][^)]{0,40}\))*`)
+
+// close ends the message that is being read.
+func (s *scanner) close() {
+	f, family := s.failure, s.open
+	s.failure, s.open = nil, nil
+	text := squeeze(s.message.String())
+	s.message.Reset()
+	if f == nil || !family.parse(f, text) {
+		return
+	}
+	const shown = 240
+	f.judge, f.bare, f.onHost = family.judge, family == bareFamily, family == hostFamily
+	f.Message = text[:min(len(text), shown)]
+	for _, other := range s.report.Failures {
+		if other.same(f) {
+			other.Repeats++
+			return
+		}
+	}
+	if len(s.report.Failures) == maxFailures {
+		s.report.LeftOut++
+		return
+	}
+	s.report.Failures = append(s.report.Failures, f)
+}
+
+// wordBefore returns where the last word of a text begins, from a place on.
+func wordBefore(text string, from int) int {
+	return max(from, strings.LastIndexAny(strings.TrimRight(text, " "), " \t:'\"([{")+1)
+}
+
+// begin returns where the first message in a line begins, from a place on, and its family; -1 if there is none.
+func begin(line string, from int) (at int, of *family) {
+	at = -1
+	for _, f := range families {
+		for _, phrase := range f.begins {
+			i := strings.Index(line[from:], phrase)
+			if i < 0 {
+				continue
+			}
+			if i += from; f.word {
+				i = wordBefore(line[:i], from)
+			}
+			if at < 0 || i < at {
+				at, of = i, f
+			}
+		}
+	}
+	return at, of
+}
+
+var rankIn = regexp.MustCompile(`\b[Rr]ank[ =:]?(\d{1,7})\b`)
+
+// rankOf returns the rank that stands before a message.
+func rankOf(before string) string {
+	if m := rankIn.FindAllStringSubmatch(before, -1); m != nil {
+		return "rank" + m[len(m)-1][1]
+	}
+	return ""
+}
+
+// lastWord returns the word that a text ends with.
+func lastWord(text string) string {
+	words := strings.Fields(text[max(0, len(text)-64):])
+	if len(words) == 0 {
+		return ""
+	}
+	return words[len(words)-1]
+}
+
+// escapes are what a text has instead of characters, when it was taken from JSON, a notebook or a page.
+var escapes = strings.NewReplacer(`\n`, " ", `\t`, " ", `\"`, `"`, `\u003e`, ">", `\u003c`, "<", `\u0027`, "'", `\/`, "/", `\u001b`, "\x1b", `\x1b`, "\x1b", `\033`, "\x1b",
+	"&gt;", ">", "&lt;", "<", "&quot;", `"`, "&amp;", "&", "&#40;", "(", "&#41;", ")", "&#39;", "'", "&nbsp;", " ", "\u00a0", " ")
+
+var ansi = regexp.MustCompile(`\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-_])`)
+
+// clean returns a line as plain text: without escapes, colours and control characters, in valid UTF-8.
+func clean(raw []byte) string {
+	line := escapes.Replace(strings.ToValidUTF8(string(raw), "?"))
+	if strings.Contains(line, "\x1b") {
+		line = ansi.ReplaceAllString(line, "")
+	}
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t' || r == '\r' || r == '\n':
+			return ' '
+		case r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0:
+			return -1
+		}
+		return r
+	}, line)
+}
+
+// squeeze returns a text with single spaces.
+func squeeze(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -1,0 +1,56 @@
+// Package verdict names why memory ran out, in the words that errors, dumps, pages and commands share, so that one
+// situation has one name everywhere.
+package verdict
+
+import "github.com/gpumemtrack/gpumemtrack/alloc"
+
+// Verdict is why an allocation failed. The zero value is Unknown.
+type Verdict string
+
+// The verdicts. What decides between them is OfValues.
+const (
+	Unknown      Verdict = ""
+	NoShortage   Verdict = "no shortage"            // more was free than was asked for
+	Limit        Verdict = "limit"                  // the program set a limit, and memory was free
+	TooLarge     Verdict = "larger than the device" // no state of the device could have held it
+	Fragmented   Verdict = "fragmented"             // enough is free for the program, but in pieces
+	OtherProcess Verdict = "other process"          // others hold what lacks
+	TrulyFull    Verdict = "truly full"             // the program itself holds the memory
+)
+
+// Values are what is known of a failed request, in bytes; a negative one is unknown.
+type Values struct {
+	Requested alloc.Bytes
+	Capacity  alloc.Bytes // of the device
+	Free      alloc.Bytes // as the driver says
+	Inactive  alloc.Bytes // reserved by the allocator, and not allocated
+	Reserved  alloc.Bytes // by the allocator
+	Outside   alloc.Bytes // in use by others than the allocator that may be taken from it
+	Limit     alloc.Bytes // that the program set to what the allocator may reserve
+}
+
+// Of goes by the first of these that would have helped, cheapest first.
+func (v Values) Of() Verdict {
+	switch {
+	case v.Requested < 0:
+		return Unknown
+	case v.Capacity >= 0 && v.Requested > v.Capacity:
+		return TooLarge
+	case v.Limit >= 0 && v.Reserved >= 0 && v.Reserved+v.Requested > v.Limit && v.Free >= v.Requested:
+		return Limit
+	case v.Free < 0:
+		return Unknown
+	case v.Free >= v.Requested:
+		return NoShortage
+	}
+	short := v.Requested - v.Free
+	switch {
+	case v.Inactive >= short:
+		return Fragmented
+	case v.Outside >= short:
+		return OtherProcess
+	case v.Inactive < 0 && v.Reserved < 0:
+		return Unknown
+	}
+	return TrulyFull
+}
