@@ -2,6 +2,7 @@ package attach
 
 import (
 	"cmp"
+	"embed"
 	"fmt"
 	"io/fs"
 	"math"
@@ -19,6 +20,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
+
+// sharedHeaders are the C headers that both the kernel's programs and the shim library include.
+//
+//go:embed bpf/python.h
+var sharedHeaders embed.FS
 
 // Watcher watches processes. Its methods may be called from any goroutine.
 type Watcher struct {
@@ -102,7 +108,7 @@ func newEventSource(cfg Config, functions []event.Function) (event.Source, error
 		if paths == nil {
 			paths = linked.DefaultLibraries("libcuda.so.1")
 		}
-		s, err := preload.New(paths, functions, cfg.shimWaitMS)
+		s, err := preload.New(paths, functions, sharedHeaders, cfg.shimWaitMS)
 		if err != nil {
 			return nil, err
 		}

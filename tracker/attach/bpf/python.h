@@ -1,12 +1,10 @@
 // Walks the frames of CPython's interpreter. The kernel's programs and the preloaded library include this. It has no loop without a bound, and
-// calls nothing but what each of them defines before:
+// calls nothing but what each of them defines. Before:
 //
-//	word      an unsigned integer of 64 bits
-//	INLINE    the keywords of a function that is always inlined
-//	py_reader what a walk reads by, and where it leaves what it finds
-//	py_read   const word *py_read(py_reader *r, enum py_part part, word at, word size) copies size bytes of the process's memory, at most
-//	          PY_MAX_PART, and returns the copy; NULL if they are not all there. The copy stays until the next read of the same part.
-//	py_found  void py_found(py_reader *r, unsigned n, const struct py_frame *f) takes the frame n, 0 being the innermost.
+//	word   an unsigned integer of 64 bits
+//	INLINE the keywords of a function that is always inlined
+//
+// And before or after: struct py_reader, py_read and py_found.
 //
 // Nothing of the process is trusted: an address may lead anywhere, and a frame to itself. Words are little-endian, as on all machines that
 // have programs for this.
@@ -58,6 +56,16 @@ struct py_frame {
 
 // py_runs_code reports whether a frame has a code object that says what it runs.
 static INLINE int py_runs_code(const struct py_frame *f) { return f->code && f->owner < PY_OWNED_BY_INTERPRETER; }
+
+// py_reader is what a walk reads by, and where it leaves what it finds.
+typedef struct py_reader py_reader;
+
+// py_read copies size bytes of the process's memory, at most PY_MAX_PART, and returns the copy, which stays until the next read of the same part;
+// NULL if they are not all there.
+static INLINE const word *py_read(py_reader *r, enum py_part part, word at, word size);
+
+// py_found takes the frame n, 0 being the innermost.
+static INLINE void py_found(py_reader *r, unsigned n, const struct py_frame *f);
 
 // py_word returns the word at an offset of a copy. The offset is a multiple of 8.
 static INLINE word py_word(const word *part, word offset)

@@ -9,8 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -21,7 +24,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
-//go:embed shim/shim.c shim/frames.h shim/python.h shim/ring.h shim/rules.h
+//go:embed shim
 var shimSource embed.FS
 
 // socketVariable is the environment variable with the address of the watcher: TOKEN:NAME:FILE.
@@ -37,16 +40,16 @@ type shim struct {
 
 // Environ adds the variables that make a program load the shim.
 func (p shim) Environ(env []string) []string {
-	const path = "LD_LIBRARY_PATH="
+	const variable = "LD_LIBRARY_PATH="
 	dirs := p.Dir
 	env = slices.DeleteFunc(slices.Clone(env), func(v string) bool {
-		before, ok := strings.CutPrefix(v, path)
+		before, ok := strings.CutPrefix(v, variable)
 		if ok && before != "" {
 			dirs = p.Dir + string(filepath.ListSeparator) + before
 		}
 		return ok || strings.HasPrefix(v, socketVariable+"=")
 	})
-	return append(env, path+dirs, socketVariable+"="+p.Token+":"+p.Name+":"+p.File)
+	return append(env, variable+dirs, socketVariable+"="+p.Token+":"+p.Name+":"+p.File)
 }
 
 // shimFlags returns the function's flags as shim.c numbers them.
@@ -120,8 +123,9 @@ func hooks(functions []event.Function, driver string, has map[string]uint64, wai
 	return b.String()
 }
 
-// buildShim compiles the shim for a driver's library, unless it is in the user's cache.
-func buildShim(functions []event.Function, driver string, waitMS int) (dir string, err error) {
+// buildShim compiles the shim for a driver's library, unless it is in the user's cache. headers are the files
+// that it includes beside its own.
+func buildShim(functions []event.Function, driver string, headers fs.FS, waitMS int) (dir string, err error) {
 	has, err := symbols.Offsets(driver, nil)
 	if err != nil {
 		return "", err
@@ -135,15 +139,23 @@ func buildShim(functions []event.Function, driver string, waitMS int) (dir strin
 		return "", fmt.Errorf("a folder for the shim library: %w", err)
 	}
 	files := map[string]string{"hooks.h": header, "driver.c": ""}
-	sum := sha256.New()
-	_, _ = io.WriteString(sum, runtime.GOARCH+header) // a hash returns no error
-	for _, name := range []string{"shim.c", "frames.h", "python.h", "ring.h", "rules.h"} {
-		text, err := shimSource.ReadFile("shim/" + name)
+	for _, source := range []fs.FS{shimSource, headers} {
+		names, err := fs.Glob(source, "*/*.[ch]")
 		if err != nil {
 			return "", fmt.Errorf("the shim library: %w", err)
 		}
-		files[name] = string(text)
-		_, _ = sum.Write(text)
+		for _, name := range names {
+			text, err := fs.ReadFile(source, name)
+			if err != nil {
+				return "", fmt.Errorf("the shim library: %w", err)
+			}
+			files[path.Base(name)] = string(text)
+		}
+	}
+	sum := sha256.New()
+	_, _ = io.WriteString(sum, runtime.GOARCH) // a hash returns no error
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		_, _ = io.WriteString(sum, files[name])
 	}
 	dir = filepath.Join(cache, "gpumemtrack", "shim-"+hex.EncodeToString(sum.Sum(nil)[:8]))
 	if _, err := os.Stat(filepath.Join(dir, "libcuda.so.1")); err == nil {
@@ -205,8 +217,8 @@ func shimCompiler() ([]string, error) {
 		return cc, nil
 	}
 	for _, name := range []string{"gcc", "cc", "clang"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return []string{path}, nil
+		if file, err := exec.LookPath(name); err == nil {
+			return []string{file}, nil
 		}
 	}
 	return nil, errors.New("the shim library needs a C compiler: install gcc, or set CC")

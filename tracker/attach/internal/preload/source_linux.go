@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,9 +25,10 @@ import (
 )
 
 // newSockets listens for programs that will load the shim, which it builds in front of a driver's library:
-// the first of paths that exists. A call waits at most waitMS milliseconds for a watcher that does not
+// the first of paths that exists. headers has the C headers that the shim shares with the kernel's programs,
+// each in a folder. A call waits at most waitMS milliseconds for a watcher that does not
 // read; 0 is two seconds.
-func New(paths []string, functions []event.Function, waitMS int) (*Source, error) {
+func New(paths []string, functions []event.Function, headers fs.FS, waitMS int) (*Source, error) {
 	if slices.ContainsFunc(functions, func(f event.Function) bool { return f.Library != "" }) {
 		return nil, errors.New("functions of a library cannot be watched by a library in front of libcuda: they need probes")
 	}
@@ -39,7 +41,7 @@ func New(paths []string, functions []event.Function, waitMS int) (*Source, error
 		return nil, err
 	}
 	s := &Source{listeners: [2]int{-1, -1}, epollFD: -1, wakeFD: -1, peers: make(map[int]*peer)}
-	if s.Dir, err = buildShim(functions, driver, cmp.Or(waitMS, 2000)); err != nil {
+	if s.Dir, err = buildShim(functions, driver, headers, cmp.Or(waitMS, 2000)); err != nil {
 		return nil, err
 	}
 	if resolved, err := filepath.EvalSymlinks(s.Dir); err == nil {

@@ -32,10 +32,17 @@
 
 #include "hooks.h"
 
-enum { FRAMES = 128, PYTHON_FRAMES = 128, HIGH = 200, NOT_FOUND = 500 };
+enum { FRAMES = 128, HIGH = 200, NOT_FOUND = 500 };
 
 #include "frames.h"
+#include "parts.h"
+
+#define INLINE inline __attribute__((always_inline))
 #include "python.h"
+
+#include "interpreter.h"
+#include "pyframes.h"
+#include "codes.h"
 #include "ring.h"
 
 typedef word (*function)(word, word, word, word, word, word); // all arguments come in registers
@@ -55,7 +62,7 @@ typedef struct {
 	uint8_t depth, end, total, beyond; // frames, twice; an ending
 	uint32_t generation;
 	word python_frames;
-	word frames[2 * PYTHON_FRAMES + FRAMES + 1]; // two words for each of Python, and then the stack; one more than is sent
+	word frames[2 * PY_FRAMES + FRAMES + 1]; // two words for each of Python, and then the stack; one more than is sent
 } event;
 
 enum { SHORT = offsetof(event, desc), STACK = offsetof(event, frames), MORE = 5 };
@@ -266,7 +273,7 @@ static void in_child(void);
 static void tell_codes(event *e, const word *prints) {
 	static copied c;
 	for (word i = 0; i < e->python_frames; i++) {
-		word *at = &e->frames[2 * i], code = *at & ~(word)TAGS;
+		word *at = &e->frames[2 * i], code = *at & ~(word)PY_TAGS;
 		if (prints[i] == NO_CODE || is_known(code, prints[i]))
 			continue;
 		size_t n = copy_code(&c, code);
@@ -274,7 +281,7 @@ static void tell_codes(event *e, const word *prints) {
 		if (n && tell(&c, n))
 			keep_known(code, prints[i]);
 		else
-			*at |= NOT_COPIED;
+			*at |= PY_NOT_COPIED;
 	}
 }
 
@@ -330,10 +337,10 @@ static word call(const hook *h, const word *a, const ipc_handle *handle, word *f
 	if (!failed && h->described && a[1])
 		memcpy(e.desc, (void *)a[1], h->described);
 	size_t n = SHORT;
-	word prints[PYTHON_FRAMES], *stacked = NULL;
+	word prints[PY_FRAMES], *stacked = NULL;
 	if (tells && h->flags & STACKED) {
 		stacked = prints;
-		e.python_frames = (word)python_frames(e.frames, prints);
+		e.python_frames = python_frames(e.frames, prints);
 		uint32_t found = callers(e.frames + 2 * e.python_frames, frame);
 		if (found > FRAMES) {
 			found = FRAMES;
@@ -434,6 +441,7 @@ static void thread_ended(void *unused) {
 	(void)unused;
 	if (!gone)
 		emit(&e, NULL, SHORT, EXITED);
+	free_reader();
 }
 
 static __thread int forks; // and took the lock for it
