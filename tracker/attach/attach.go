@@ -17,6 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/linked"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/preload"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/probes"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -114,7 +115,7 @@ func newEventSource(cfg Config, functions []event.Function) (event.Source, error
 		}
 		return s, nil
 	}
-	p, err := newProbes(cfg, functions)
+	p, err := probes.New(functions, cfg.RingBufferBytes, cfg.oldest)
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/probes"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -234,7 +235,8 @@ func TestPrograms(t *testing.T) {
 		"C, linked":               {program: func() string { return buildC(t, "-DLINKED") }, site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
 		"C, dlopen and dlsym":     {program: func() string { return buildC(t) }, site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
 		"C, cuGetProcAddress":     {program: func() string { return buildC(t) }, env: "BY_DRIVER=1", site: "client.c:71 load_weights", stack: "load_weights <- train <- "},
-		"C, kernels before 6.6":   {program: func() string { return buildC(t, "-DLINKED") }, cfg: Config{single: true}, site: "client.c:71 load_weights", stack: "load_weights <- train <- ", long: true},
+		"C, kernels before 6.6":   {program: func() string { return buildC(t, "-DLINKED") }, cfg: Config{oldest: probes.Before6_6}, site: "client.c:71 load_weights", stack: "load_weights <- train <- ", long: true},
+		"C, kernels before 5.15":  {program: func() string { return buildC(t, "-DLINKED") }, cfg: Config{oldest: probes.Before5_15}, site: "client.c:71 load_weights", stack: "load_weights <- train <- ", long: true},
 		"C, stripped":             {program: func() string { return buildC(t, "-s") }},
 		"Go, cgo":                 {program: func() string { return buildGo(t, "cgo", "1") }, site: "main.go:32 main.loadWeights", stack: "main.loadWeights <- main.train <- main.main"},
 		"Go, cgo, stripped":       {program: func() string { return buildGo(t, "cgo", "1", "-ldflags=-s -w") }, site: "main.go:32 main.loadWeights", stack: "main.loadWeights <- main.train <- main.main", long: true},

@@ -62,7 +62,7 @@ type Config struct {
 
 	pairs       []event.Pair  // parsed from Functions
 	shimWaitMS  int           // for tests: how long a call waits for a watcher that does not read; 0 is two seconds. A busy machine may stop the watcher for longer
-	single      bool          // for tests: attach probes one by one, as kernels before 6.6 need it
+	oldest      int           // for tests: how probes are attached on older kernels, see probes.New
 	searchEvery time.Duration // how often the processes are searched for libraries that they opened; 0 is 0.1 s
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/probes"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
@@ -219,6 +220,23 @@ func TestWildPython(t *testing.T) {
 	}
 }
 
+// TestFramesOfANewFunction: each of the 60 frames of a function that runs for the first time has its name.
+func TestFramesOfANewFunction(t *testing.T) {
+	eachPython(t, func(t *testing.T, w *Watcher, _, program string) {
+		c := start(t, w, program, "testdata/recursion.py")
+		require.True(t, c.out.Scan())
+		knowsPython(t, w, c)
+		fmt.Fprintln(c.in)
+		require.True(t, c.out.Scan())
+		w.Sync()
+		require.Len(t, w.Sources(), 1)
+		for e := range w.Sources()[0].Dump().Events() {
+			require.Equal(t, 60, strings.Count(ofPython(e.Stack), "layer"), ofPython(e.Stack))
+			require.NotContains(t, ofPython(e.Stack), "could not be read")
+		}
+	})
+}
+
 // TestShortPrograms: a program of Python that ends at once, and has freed the code that it ran, has all names.
 func TestShortPrograms(t *testing.T) { eachPython(t, shortPrograms) }
 
@@ -226,7 +244,7 @@ func shortPrograms(t *testing.T, w *Watcher, _, program string) {
 	const runs = 10
 	for i := range runs {
 		c := start(t, w, program, "testdata/short.py", []string{"exit", "end"}[i%2])
-		if _, ok := w.events.(*probes); ok { // a busy machine may not know the interpreter as soon
+		if _, ok := w.events.(*probes.Source); ok { // a busy machine may not know the interpreter as soon
 			knowsPython(t, w, c)
 		}
 		fmt.Fprintln(c.in)

@@ -19,6 +19,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/probes"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
@@ -45,12 +46,13 @@ func TestPyTorch(t *testing.T) {
 		flags []string
 		cfg   Config
 	}{
-		"probes":            {flags: []string{"-DPROBES"}},
-		"probes one by one": {flags: []string{"-DPROBES"}, cfg: Config{single: true}},
-		"functions":         {},
+		"probes":                      {flags: []string{"-DPROBES"}},
+		"probes, kernels before 6.6":  {flags: []string{"-DPROBES"}, cfg: Config{oldest: probes.Before6_6}},
+		"probes, kernels before 5.15": {flags: []string{"-DPROBES"}, cfg: Config{oldest: probes.Before5_15}},
+		"functions":                   {},
 	} {
 		for _, late := range []bool{false, true} {
-			if late && test.cfg.single {
+			if late && test.cfg.oldest != probes.Newest {
 				continue
 			}
 			t.Run(map[bool]string{false: name, true: name + " of a running process"}[late], func(t *testing.T) {

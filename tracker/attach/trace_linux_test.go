@@ -19,6 +19,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/probes"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -294,10 +295,8 @@ func TestCodeUnmappedBeforeItsEventIsRead(t *testing.T) {
 					t.Error("the client ended early")
 				}
 			}
-			if early := &w.events.(*probes).starts; inTime < 0 { // what was read ahead of the reader comes too late as well
-				early.mu.Lock()
-				clear(early.byProgram)
-				early.mu.Unlock()
+			if inTime < 0 { // what was read ahead of the reader comes too late as well
+				w.events.(*probes.Source).Starts.Drop()
 			}
 			w.mu.Unlock()
 			w.Sync()

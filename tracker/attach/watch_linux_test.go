@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/probes"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/html"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -93,15 +95,7 @@ func TestAProgramThatEndedBeforeItsEvents(t *testing.T) {
 	c := start(t, w, "sh", "-c", path+" leak 2; exit 7")
 	want := c.live(t)
 	seen := assert.Eventually(t, func() bool {
-		b := &w.events.(*probes).starts
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		for _, its := range b.byProgram {
-			if its.Origin.Program == "client" {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(w.events.(*probes.Source).Starts.Programs(), "client")
 	}, time.Minute, time.Millisecond)
 	assert.Equal(t, 7, c.end(t))
 	w.mu.Unlock()
@@ -141,10 +135,7 @@ func TestNameOfExitedProgram(t *testing.T) {
 			require.NoError(t, c.in.Close())
 			want := c.live(t)
 			c.Wait()
-			births := &w.events.(*probes).starts
-			births.mu.Lock() // as if it had ended before that was read
-			clear(births.byProgram)
-			births.mu.Unlock()
+			w.events.(*probes.Source).Starts.Drop()
 			w.mu.Unlock()
 			w.Sync()
 			for _, s := range w.Sources() {

@@ -1,4 +1,4 @@
-package attach
+package probes
 
 import (
 	"encoding/hex"

@@ -1,41 +1,25 @@
-package attach
+package probes
 
 import (
 	"bytes"
 	"strings"
-
-	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 )
 
-// Byte offsets in struct pt_regs of the registers that the probes read.
-var argumentRegs = [6]int16{112, 104, 96, 88, 72, 64} // di, si, dx, cx, r8, r9
-
-const (
-	resultReg  = 80
-	stackReg   = 152
-	frameReg   = 32
-	nextReg    = 128 // the instruction pointer: at the return of a function, the return address
-	popsReturn = 8   // bytes that a return pops off the stack
-	linkReg    = -1  // no register has the return address
-)
-
-// noteRegs are the registers that the note of a static probe may name, except ah, bh, ch and dh.
-var noteRegs = func() map[string]int16 {
-	at := make(map[string]int16)
+// noteRegs are the byte offsets in struct pt_regs of the registers that the note of a static probe may name, except ah, bh, ch and dh.
+var noteRegs = func() map[string]uint16 {
+	at := make(map[string]uint16)
 	for i, names := range []string{
 		"r15 r15d r15w r15b", "r14 r14d r14w r14b", "r13 r13d r13w r13b", "r12 r12d r12w r12b", "rbp ebp bp bpl", "rbx ebx bx bl",
 		"r11 r11d r11w r11b", "r10 r10d r10w r10b", "r9 r9d r9w r9b", "r8 r8d r8w r8b", "rax eax ax al", "rcx ecx cx cl", "rdx edx dx dl",
 		"rsi esi si sil", "rdi edi di dil",
 	} {
 		for name := range strings.FieldsSeq(names) {
-			at[name] = int16(8 * i)
+			at[name] = uint16(8 * i)
 		}
 	}
-	at["rsp"], at["rip"] = stackReg, nextReg
+	at["rsp"], at["rip"] = 152, 128
 	return at
 }()
-
-var machine = unwind.Native
 
 // emulated returns the offset of an instruction, given the first bytes of a function, that the
 // kernel emulates at a probe. It executes most others out of line, with another trap, which costs

@@ -1,6 +1,6 @@
 //go:build !linux || !(amd64 || arm64)
 
-package attach
+package probes
 
 import (
 	"fmt"
@@ -9,6 +9,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 )
 
-func newProbes(Config, []event.Function) (event.Source, error) {
+// Ways of attaching, which do not exist on this platform.
+const (
+	Newest = iota
+	Before6_6
+	Before5_15
+)
+
+// New returns an error: there are no probes on this platform.
+func New([]event.Function, int, int) (event.Source, error) {
 	return nil, fmt.Errorf("it needs Linux on amd64 or arm64: this is %s on %s", runtime.GOOS, runtime.GOARCH)
 }

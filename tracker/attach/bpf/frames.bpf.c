@@ -1,0 +1,168 @@
+//go:build ignore
+
+// Walks the frames of Python that a thread runs. The reader finds the interpreter of a process, and puts its layout into a map.
+
+enum {
+	MAX_THREADS = 512,      // of Python, and interpreters, that are searched
+	STATUS_BOUND = 8,       // see python.StatusBound
+};
+
+#define UNKNOWN_THREAD (~(word)0)
+
+static INLINE word user_word(word at)
+{
+	word w = 0;
+	bpf_probe_read_user(&w, sizeof w, (void *)at);
+	return w;
+}
+
+// in_window returns the word at an offset in the window.
+static INLINE word in_window(const struct scratch *s, word at)
+{
+	asm volatile("" : "+r"(at));
+	return *(const word *)(s->window + (at & (WINDOW - 1)));
+}
+
+// find_thread finds Python's thread, and returns its address, 0 if there is none, or UNKNOWN_THREAD. A thread of the system may have a Python thread in
+// several interpreters; its status says which one is bound. If two are bound, another thread of the system made one of them, and the right one is
+// unknown. Before 3.12 threads have no such status: there must be a single interpreter then. In its list, a thread that has not started yet looks
+// like the thread that made it, and is in front of that.
+static INLINE word find_thread(struct scratch *s, const struct interpreter *p, word self)
+{
+	s->found = 0;
+	s->interpreter = user_word(p->first);
+	s->python_at = user_word(s->interpreter + p->threads);
+	if (p->status == PY_NONE && user_word(s->interpreter + p->next))
+		return UNKNOWN_THREAD;
+	for (uint32_t i = 0; i < MAX_THREADS; i++) {
+		asm volatile("" : : : "memory");
+		word size = p->thread_size, at = s->python_at;
+		if (!at) {
+			s->interpreter = user_word(s->interpreter + p->next);
+			if (!s->interpreter)
+				return s->found;
+			s->python_at = user_word(s->interpreter + p->threads);
+			continue;
+		}
+		asm volatile("" : "+r"(size));
+		if (size > WINDOW || bpf_probe_read_user(s->window, size, (void *)at))
+			return UNKNOWN_THREAD;
+		s->python_at = in_window(s, p->next_thread);
+		if (in_window(s, p->thread_id) != self)
+			continue;
+		if (p->status == PY_NONE) {
+			s->found = at;
+		} else if (in_window(s, p->status) & STATUS_BOUND) {
+			if (s->found)
+				return UNKNOWN_THREAD;
+			s->found = at;
+			s->python_at = 0;
+		}
+	}
+	return UNKNOWN_THREAD;
+}
+
+// read_frame reads a frame into the window, and returns where it is there; NULL if it cannot be read. Where the frames of callers are in front of it,
+// several are read at once. The window begins in the page of the frame, which is there.
+static INLINE const word *read_frame(struct scratch *s, const struct interpreter *p, word at)
+{
+	word size = p->layout.frame_size, into = at - s->window_at;
+	asm volatile("" : "+r"(size));
+	if (size > PY_MAX_PART)
+		return NULL;
+	if (into > WINDOW - size) {
+		word page = at & ~(word)4095, from = at + size - WINDOW;
+		if (from < page)
+			from = page;
+		into = at - from;
+		if (!p->stacked || into > WINDOW - size || !fill_window(s, from, WINDOW)) {
+			into = s->window_at = 0;
+			if (bpf_probe_read_user(s->window, size, (void *)at))
+				return NULL;
+		}
+	}
+	asm volatile("" : "+r"(into));
+	return (const word *)(s->window + (into & (WINDOW - 1)));
+}
+
+static INLINE const word *py_read(py_reader *r, enum py_part part, word at, word size)
+{
+	switch (part) {
+	case PY_POINTER: return bpf_probe_read_user(&r->s->pointer, sizeof r->s->pointer, (void *)at) ? NULL : &r->s->pointer;
+	case PY_FRAME: return read_frame(r->s, r->p, at);
+	case PY_HEAD: return bpf_probe_read_user(r->s->head, PY_HEAD_SIZE, (void *)at) ? NULL : r->s->head;
+	}
+	return NULL;
+}
+
+// py_found adds a frame to the event.
+static INLINE void py_found(py_reader *r, unsigned n, const struct py_frame *f)
+{
+	struct scratch *s = r->s;
+	uint32_t first = 0, to = 2 * n & (2 * MAX_PYTHON - 1);
+	word tags = py_runs_code(f) ? check_code(r, f->code, &first) : 0;
+	s->event.frames[to] = py_code_word(f) | tags;
+	s->event.frames[to + 1] = (word)f->where << 32 | first;
+	s->event.python = n + 1;
+}
+
+// find_python finds the innermost frame. Other threads may end while their list is walked, so it runs again if it finds none.
+SEC("uprobe.multi/find_python")
+int find_python(registers *r)
+{
+	word id = bpf_get_current_pid_tgid();
+	uint32_t pid = id >> 32, zero = 0;
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &id);
+	struct interpreter *p = bpf_map_lookup_elem(&interpreters, &pid);
+	word *copied = bpf_map_lookup_elem(&copies, &zero);
+	if (!s)
+		return 0;
+	if (!p || !copied)
+		return go_on(r, UNWIND);
+	word at = find_thread(s, p, python_thread(id)), number = *copied;
+	if (!at && ++s->tries < MAX_TRIES)
+		return go_on(r, FIND_PYTHON);
+	if (!at || at == UNKNOWN_THREAD)
+		return go_on(r, UNWIND);
+	py_reader reader = {s, p};
+	s->python_at = py_innermost(&reader, &p->layout, at);
+	s->new_codes = 0;
+	s->walks++;
+	s->python_is_kept = s->kept_copies == number && !p->layout.compares_text;
+	s->kept_copies = number;
+	s->window_at = 0;
+	return go_on(r, WALK_PYTHON);
+}
+
+// walk_frames adds the next frames, from the innermost outwards, and reports whether there may be more.
+static INLINE int walk_frames(py_reader *r)
+{
+	struct scratch *s = r->s;
+	struct py_frame f;
+	for (uint32_t turn = 0; turn < FRAMES_AT_ONCE; turn++) {
+		asm volatile("" : : : "memory");
+		uint32_t n = s->event.python;
+		const word *part = n < MAX_PYTHON && s->python_at ? py_read(r, PY_FRAME, s->python_at, r->p->layout.frame_size) : NULL;
+		if (!part)
+			return 0;
+		py_decode(&f, &r->p->layout, part);
+		s->python_at = f.previous;
+		py_found(r, n, &f);
+	}
+	return 1;
+}
+
+SEC("uprobe.multi/walk_python")
+int walk_python(registers *r)
+{
+	word id = bpf_get_current_pid_tgid();
+	uint32_t pid = id >> 32;
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &id);
+	struct interpreter *p = bpf_map_lookup_elem(&interpreters, &pid);
+	if (!s)
+		return 0;
+	py_reader reader = {s, p};
+	if (p && walk_frames(&reader))
+		return go_on(r, WALK_PYTHON);
+	return go_on(r, s->new_codes ? COPY_CODE : UNWIND);
+}

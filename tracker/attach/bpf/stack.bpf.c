@@ -1,0 +1,183 @@
+//go:build ignore
+
+// Unwinds the stack of a thread, while it is stopped, by rules that the reader has loaded for each return address from the tables of its file.
+// If a rule is missing, the stack from there on is copied: the reader unwinds that, and loads the rules. So each address needs a copy once, and a
+// stack with known addresses needs none.
+
+static INLINE int fill_window(struct scratch *s, word at, uint32_t size)
+{
+	s->window_at = at;
+	if (!bpf_probe_read_user(s->window, size, (void *)at))
+		return 1;
+	s->window_at = 0;
+	return 0;
+}
+
+// read_word reads a word of the stack, most times from the window.
+static INLINE int read_word(memory *s, word at, word *to)
+{
+	word into = at - s->window_at;
+	if (into > WINDOW - sizeof *to) {
+		into = 0;
+		if (!fill_window(s, at, WINDOW)) // the stack may end within the window
+			return !bpf_probe_read_user(to, sizeof *to, (void *)at);
+	}
+	asm volatile("" : "+r"(into));
+	*to = *(word *)(s->window + (into & (WINDOW - 1)));
+	return 1;
+}
+
+// note_unknown records the frame of an address without a rule.
+static INLINE void note_unknown(struct scratch *s, word id, uint32_t n)
+{
+	struct thread *t = bpf_map_lookup_elem(&threads, &id);
+	s->past_unknown = 1;
+	s->event.depth = n;
+	s->event.end = UNKNOWN_FUNCTION;
+	s->unknown.sp = s->at.sp;
+	s->unknown.fp = s->at.fp;
+	s->unknown.saved_return = s->unknown.saved_return_sp = 0;
+	if (t && t->calls[1].is_current) {
+		s->unknown.saved_return = t->calls[1].saved_return;
+		s->unknown.saved_return_sp = t->calls[1].stack + POPS_RETURN;
+	}
+}
+
+// find_rule sets the rule of a frame. Behind an address without one, it is that of functions with frame pointers: it may be wrong, but may be
+// all that there is beyond the copied part.
+static INLINE void find_rule(struct scratch *s, word id, uint32_t i)
+{
+	struct rule_key key = {id >> 32, s->event.generation, s->at.pc};
+	if (!s->past_unknown) {
+		if (i < KEPT_RULES && i < s->kept_rules && s->rules[i].pc == key.pc) {
+			s->rule = s->rules[i].rule;
+			return;
+		}
+		struct unwind_rule *rule = bpf_map_lookup_elem(&rules, &key);
+		if (rule) {
+			s->rule = *rule;
+			if (i < KEPT_RULES && i <= s->kept_rules) {
+				s->rules[i].pc = key.pc;
+				s->rules[i].rule = *rule;
+				if (i == s->kept_rules)
+					s->kept_rules = i + 1;
+			}
+			return;
+		}
+		note_unknown(s, id, i + 1);
+	}
+	s->rule = FRAME_POINTER_RULE;
+}
+
+// step_out continues where the kernel has replaced a return address.
+static INLINE int step_out(struct frame *f, word id)
+{
+	struct thread *t = bpf_map_lookup_elem(&threads, &id);
+	if (!t || !t->calls[1].is_current || t->calls[1].stack + POPS_RETURN != f->sp)
+		return 0;
+	f->pc = t->calls[1].saved_return;
+	return 1;
+}
+
+// walk_stack adds the next return addresses of a stack to an event, and returns why there are no more; CONTINUED if there may be. The verifier follows
+// each turn of the loop: all that it need not know is in the scratch buffer.
+static INLINE enum end walk_stack(struct scratch *s, word id)
+{
+	for (uint32_t turn = 0; turn < FRAMES_AT_ONCE; turn++) {
+		uint32_t i = s->event.total, to = 2 * (uint32_t)s->event.python + i;
+		asm volatile("" : "+r"(to) : : "memory");
+		if (i >= MAX_FRAMES || to >= sizeof s->event.frames / sizeof *s->event.frames)
+			return TRUNCATED;
+		s->event.frames[to] = s->at.pc;
+		s->event.total = i + 1;
+		find_rule(s, id, i);
+		if (s->rule.base == NO_BASE)
+			return COMPLETE;
+		if (!(s->rule.base == FROM_TRAMPOLINE ? step_out(&s->at, id) : step(&s->at, &s->rule, s)))
+			return NO_CALLER;
+		if (!s->at.pc)
+			return COMPLETE;
+	}
+	return s->event.total < MAX_FRAMES ? CONTINUED : TRUNCATED;
+}
+
+static INLINE void output(struct scratch *s, word flags)
+{
+	uint32_t size = offsetof(struct event, frames) + 8 * (2 * (uint32_t)s->event.python + s->event.total);
+	asm volatile("" : "+r"(size));
+	if (size > sizeof s->event || bpf_ringbuf_output(&ring, &s->event, size, flags))
+		lose();
+}
+
+SEC("uprobe.multi/unwind")
+int unwind(registers *r)
+{
+	word id = bpf_get_current_pid_tgid();
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &id);
+	if (!s)
+		return 0;
+	enum end end = walk_stack(s, id);
+	if (end == CONTINUED)
+		return go_on(r, UNWIND);
+	s->event.total_end = end;
+	if (s->past_unknown)
+		return go_on(r, COPY_STACK);
+	s->event.depth = s->event.total;
+	s->event.end = end;
+	output(s, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+// room returns how much of a stack to copy. The fuller the ring buffer, the less, and nothing if it is half full: events matter more than the
+// callers of some.
+static INLINE word room(void)
+{
+	uint32_t half = ring_bytes / 2;
+	word used = bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA);
+	return used < half ? (half - used) / (half / MAX_COPY) : 0;
+}
+
+// stack_size returns the size of a stack from its stack pointer on, at most a number of bytes: up to the top of the process's first stack, or
+// up to the thread control block, which is above the stack of a thread that the C library made.
+static INLINE word stack_size(word sp, word most)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	word top = BPF_CORE_READ(task, mm, start_stack), block = thread_pointer();
+	if (top - sp < most)
+		most = top - sp;
+	if (block && block - sp < most)
+		most = block - sp;
+	return most;
+}
+
+// copy_stack outputs a copy of the stack from the first frame without a rule on, and then the event.
+SEC("uprobe.multi/copy_stack")
+int copy_stack(registers *r)
+{
+	word id = bpf_get_current_pid_tgid(), most = room();
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &id);
+	bool dropped = !most;
+	if (!s)
+		return 0;
+	if (most)
+		most = stack_size(s->unknown.sp, most);
+	for (uint32_t at = 0; at < MAX_COPY && at < most; at += PART) {
+		struct stack_part *p = bpf_ringbuf_reserve(&ring, sizeof *p, 0);
+		if (!p) {
+			dropped = 1;
+			break;
+		}
+		p->head = record_of(id, 0, STACK_PART);
+		p->start = s->unknown;
+		p->offset = at;
+		if (bpf_probe_read_user(p->bytes, sizeof p->bytes, (void *)s->unknown.sp + at)) {
+			bpf_ringbuf_discard(p, BPF_RB_NO_WAKEUP);
+			break;
+		}
+		bpf_ringbuf_submit(p, BPF_RB_NO_WAKEUP);
+	}
+	if (dropped)
+		s->event.end = COPY_DROPPED;
+	output(s, most ? 0 : BPF_RB_NO_WAKEUP); // the sooner rules are loaded, the fewer copies are needed
+	return 0;
+}

@@ -1,0 +1,111 @@
+//go:build ignore
+
+// The process tree: which processes are watched, and when their code changes.
+
+// A new program, which the reader must see before its process ends.
+struct exec {
+	word pid, generation;
+	char path[256];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 16);
+} execs SEC(".maps");
+
+// report writes an event of the life of a process.
+static INLINE void report(word id, uint32_t phase, word first, word second, word flags)
+{
+	struct event *e = reserve(id, 0, phase);
+	if (!e)
+		return;
+	e->args[0] = first;
+	e->args[1] = second;
+	e->args[2] = bpf_get_current_cgroup_id();
+	e->args[3] = e->args[4] = e->args[5] = 0;
+	if (phase == EXECED)
+		bpf_get_current_comm(&e->args[3], 2 * sizeof *e->args);
+	bpf_ringbuf_submit(e, flags);
+}
+
+// renew begins a new code generation of a process, which is watched from now on. It returns the time.
+static INLINE word renew(uint32_t pid)
+{
+	word now = bpf_ktime_get_ns();
+	struct generation g = {now, now};
+	bpf_map_update_elem(&watched, &pid, &g, BPF_ANY);
+	return now;
+}
+
+// forget drops what is kept of a thread: another may get its number.
+static INLINE void forget(word id)
+{
+	bpf_map_delete_elem(&threads, &id);
+	bpf_map_delete_elem(&scratches, &id);
+}
+
+SEC("raw_tracepoint/sched_process_fork")
+int forked(word *ctx)
+{
+	word id = bpf_get_current_pid_tgid();
+	struct task_struct *task = (void *)ctx[1];
+	if (!watching(id))
+		return 0;
+	uint32_t child = BPF_CORE_READ(task, tgid);
+	if (child != id >> 32) // else a thread of the same process
+		report(id, FORKED, child, renew(child), 0);
+	return 0;
+}
+
+SEC("raw_tracepoint/sched_process_exec")
+int execed(word *ctx)
+{
+	word id = bpf_get_current_pid_tgid();
+	struct linux_binprm *program = (void *)ctx[2];
+	if (!watching(id))
+		return 0;
+	struct exec x = {.pid = id >> 32, .generation = renew(id >> 32)};
+	bpf_probe_read_kernel_str(x.path, sizeof x.path, BPF_CORE_READ(program, interp));
+	bpf_ringbuf_output(&execs, &x, sizeof x, 0);
+	forget(id);
+	report(id, EXECED, x.generation, x.generation, 0);
+	return 0;
+}
+
+SEC("raw_tracepoint/sched_process_exit")
+int exited(word *ctx)
+{
+	word id = bpf_get_current_pid_tgid();
+	uint32_t pid = id >> 32;
+	struct task_struct *task = (void *)ctx[0];
+	if (!watching(id))
+		return 0;
+	struct signal_struct *its = BPF_CORE_READ(task, signal);
+	bool last = !BPF_CORE_READ(its, live.counter);
+	if (last)
+		bpf_map_delete_elem(&watched, &pid);
+	forget(id);
+	report(id, EXITED, last, 0, 0);
+	return 0;
+}
+
+// mapping runs before a process maps code.
+SEC("uprobe.multi/mapping")
+int mapping(void *ctx)
+{
+	struct generation *g = watching(bpf_get_current_pid_tgid());
+	if (g)
+		g->code = bpf_ktime_get_ns();
+	return 0;
+}
+
+// unmapping runs before a process unmaps code: addresses may soon mean something else. Code that replaces other code is mapped after that was
+// unmapped. So if no code was unmapped between an event and a read of the mappings, they hold for the addresses of the event.
+SEC("uprobe.multi/unmapping")
+int unmapping(void *ctx)
+{
+	word id = bpf_get_current_pid_tgid();
+	if (watching(id))
+		report(id, CODE_UNLOADED, 0, renew(id >> 32), BPF_RB_NO_WAKEUP);
+	return 0;
+}

@@ -1,0 +1,216 @@
+//go:build amd64 || arm64
+
+package probes
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/cilium/ebpf/link"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
+)
+
+// Uprobes are attached to functions, found by their symbols, and to static probes (USDT), found by the
+// notes of a file.
+
+// place is where a program is attached in a file.
+type place struct {
+	offset     uint64
+	attachedTo uint32 // the index of the function, or of the static probe
+	semaphore  uint64 // of a static probe; 0 if there is none
+}
+
+// ProbeLibrary probes the functions of a file, for all processes that have loaded it or will. The
+// functions are the driver's, or those of a library that Config.Functions names.
+func (s *Source) ProbeLibrary(path, library string) error {
+	if library == event.Loader {
+		return s.probeLoader(path)
+	}
+	var names []string
+	for _, f := range s.functions {
+		if library != "" && f.Library == library {
+			names = append(names, f.Symbols...)
+		}
+	}
+	at, err := symbols.Offsets(path, names)
+	if err != nil {
+		return err
+	}
+	file, err := link.OpenExecutable(path)
+	if err != nil {
+		return err
+	}
+	static, err := symbols.Notes(path)
+	if err != nil {
+		return err
+	}
+	code, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer code.Close()
+	var enter, leave, notes []place
+	seen := make(map[uint64]bool) // offsets: a function may have several names
+	for i, f := range s.functions {
+		if f.Library != library || f.Without != "" && static[f.Without] != nil {
+			continue
+		}
+		if f.Note != "" {
+			its, err := s.placesOfNotes(i, static[f.Note])
+			if err != nil {
+				return fmt.Errorf("static probe %s of %s: %w", f.Note, path, err)
+			}
+			notes = append(notes, its...)
+			continue
+		}
+		found := false
+		for _, name := range f.Symbols {
+			offset := at[name]
+			found = found || offset != 0
+			if offset == 0 || seen[offset] {
+				continue
+			}
+			seen[offset] = true
+			its := place{offset: cheapest(code, offset), attachedTo: uint32(i)}
+			enter = append(enter, its)
+			if !f.Effect.EntryOnly() {
+				leave = append(leave, its)
+			}
+		}
+		if !found && library != "" {
+			return fmt.Errorf("%s has no function %s: it needs a symbol of that name, that is not inlined", path, f.Symbols[0])
+		}
+	}
+	if len(enter)+len(notes) == 0 {
+		return fmt.Errorf("%s has none of the driver's functions", path)
+	}
+	// The return probes come first, so that no call is seen to begin without its end.
+	for _, it := range []struct {
+		program  string
+		places   []place
+		atReturn bool
+	}{{"leave", leave, true}, {"enter", enter, false}, {"note", notes, false}} {
+		if err := s.attach(file, it.program, it.places, it.atReturn); err != nil {
+			return fmt.Errorf("probe %s: %w", path, explain(err))
+		}
+	}
+	return nil
+}
+
+// cheapest returns the offset at which a probe of a function costs least: its start, or a little
+// behind.
+func cheapest(code io.ReaderAt, offset uint64) uint64 {
+	var first [16]byte
+	n, _ := code.ReadAt(first[:], int64(offset))
+	return offset + uint64(emulated(first[:n]))
+}
+
+// probeLoader probes the functions that map and unmap code. It does not use the loader's hook for
+// debuggers: a debugger's breakpoint there would never be hit.
+func (s *Source) probeLoader(path string) error {
+	at, err := symbols.Offsets(path, []string{"dlopen", "dlmopen", "dlclose"})
+	if err != nil {
+		return err
+	}
+	if at["dlopen"] == 0 || at["dlclose"] == 0 {
+		return fmt.Errorf("%s has no dlopen", path)
+	}
+	file, err := link.OpenExecutable(path)
+	if err != nil {
+		return err
+	}
+	mapping := []place{{offset: at["dlopen"]}}
+	if other := at["dlmopen"]; other != 0 {
+		mapping = append(mapping, place{offset: other})
+	}
+	if err := s.attach(file, "mapping", mapping, false); err != nil {
+		return err
+	}
+	return s.attach(file, "unmapping", []place{{offset: at["dlclose"]}}, false)
+}
+
+// attach attaches a program to the start or the return of functions, or to static probes: the kernel
+// increments their semaphores in every process while it is attached.
+func (s *Source) attach(file *link.Executable, program string, places []place, atReturn bool) error {
+	if s.way != many {
+		return s.attachEach(file, program, places, atReturn)
+	}
+	if len(places) == 0 {
+		return nil
+	}
+	var to link.UprobeMultiOptions
+	for _, its := range places {
+		to.Addresses, to.Cookies = append(to.Addresses, its.offset), append(to.Cookies, uint64(its.attachedTo))
+		to.RefCtrOffsets = append(to.RefCtrOffsets, its.semaphore)
+	}
+	set := file.UprobeMulti
+	if atReturn {
+		set = file.UretprobeMulti
+	}
+	l, err := set(nil, s.collection.Programs[program], &to)
+	if err == nil {
+		s.attached = append(s.attached, l)
+	}
+	return err
+}
+
+// attachEach attaches a program to one place after the other.
+func (s *Source) attachEach(file *link.Executable, program string, places []place, atReturn bool) error {
+	set := file.Uprobe
+	if atReturn {
+		set = file.Uretprobe
+	}
+	for _, its := range places {
+		prog, err := s.program(program, its.attachedTo)
+		if err != nil {
+			return err
+		}
+		to := link.UprobeOptions{Address: its.offset, RefCtrOffset: its.semaphore}
+		if s.way == cookies {
+			to.Cookie = uint64(its.attachedTo)
+		}
+		l, err := set("", prog, &to)
+		if err != nil {
+			return err
+		}
+		s.attached = append(s.attached, l)
+	}
+	return nil
+}
+
+// Kinds of arguments: see struct argument in common.h.
+const (
+	constant = iota
+	inRegister
+	inMemory
+)
+
+// placesOfNotes tells the programs where the arguments of static probes are.
+func (s *Source) placesOfNotes(index int, notes []symbols.Note) (all []place, err error) {
+	for _, n := range notes {
+		its := programsStaticProbe{Function: uint32(index)}
+		for i, a := range n.Arguments[:min(len(n.Arguments), len(its.Arguments))] {
+			to := &its.Arguments[i]
+			to.Kind, to.Offset, to.Bits, to.Size, to.IsSigned = constant, a.Offset, uint8(8*a.Bytes), uint16(a.Bytes), uint8(bit(a.Signed))
+			if a.Register == "" {
+				continue
+			}
+			reg, ok := noteRegs[a.Register]
+			if !ok {
+				return nil, fmt.Errorf("an argument of a static probe is in the register %s, which is not known", a.Register)
+			}
+			if to.In, to.Kind = uint16(reg), inRegister; a.Memory {
+				to.Kind = inMemory
+			}
+		}
+		if err := s.maps.StaticProbes.Put(s.notes, its); err != nil {
+			return nil, fmt.Errorf("%d static probes are watched already: %w", s.notes, err)
+		}
+		all = append(all, place{offset: n.Offset, attachedTo: s.notes, semaphore: n.Semaphore})
+		s.notes++
+	}
+	return all, nil
+}
