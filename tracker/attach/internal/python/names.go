@@ -78,23 +78,35 @@ func (p *Process) frame(number uint64, f frame) mem.Frame {
 	return mem.Frame{Function: its.name, File: its.file, Line: p.line(its, f.at)}
 }
 
-// number returns the ID of a frame's function, which it reads now if there was no copy; 0 if it cannot be
-// read.
+// number returns the ID of a frame's function; 0 if it cannot be read. If its code object could not be copied,
+// it is read now: what is known by its address is another's, which may be there again later.
 func (p *Process) number(f frame) uint64 {
 	if its := p.known[f.code]; its != 0 && !f.notCopied {
 		return its
 	}
-	delete(p.known, f.code)
 	its, ok := p.function(f.code)
 	if !ok || its.first != int(f.first) || !p.isLive(f.code) {
 		return 0
 	}
+	if f.notCopied {
+		return p.id(its)
+	}
 	return p.keep(f.code, its)
 }
 
-// keep returns the ID of a function, which is unique in the process.
+// keep makes a function known by the address of its code object, and returns its ID.
 func (p *Process) keep(code uint64, f *function) uint64 {
-	if len(p.functions) >= maxKnown || len(p.known) >= maxKnown || p.functions == nil {
+	number := p.id(f)
+	if len(p.known) >= maxKnown {
+		clear(p.known)
+	}
+	p.known[code] = number
+	return number
+}
+
+// id returns the ID of a function, which is unique in the process.
+func (p *Process) id(f *function) uint64 {
+	if len(p.functions) >= maxKnown || p.functions == nil {
 		p.known, p.numbers, p.functions = make(map[uint64]uint64), make(map[content]uint64), make(map[uint64]*function)
 	}
 	f.content.lines = string(f.lines)
@@ -104,7 +116,6 @@ func (p *Process) keep(code uint64, f *function) uint64 {
 		number = p.last
 		p.numbers[f.content], p.functions[number] = number, f
 	}
-	p.known[code] = number
 	return number
 }
 
