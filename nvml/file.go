@@ -30,7 +30,7 @@ type encoder interface {
 // the file can be read at any moment.
 type file struct {
 	name   string
-	f      *os.File
+	f      *userfile.Log
 	enc    encoder
 	buffer []byte
 	failed bool
@@ -42,7 +42,7 @@ func createFile(name string, overwrite bool) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := userfile.Create(name, overwrite)
+	f, err := userfile.CreateLog(name, overwrite)
 	if errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("%s exists: choose another name, or allow overwriting it: %w", filepath.Clean(name), fs.ErrExist)
 	}
@@ -85,7 +85,7 @@ func (f *file) write(rows []row, notes []seriesNote) error {
 	return f.flush(b)
 }
 
-// flush writes b. After a failed write, which may have left half a line, it writes nothing more.
+// flush writes b. After a failed write it writes nothing more.
 func (f *file) flush(b []byte) error {
 	f.buffer = b
 	if _, err := f.f.Write(b); err != nil {
@@ -95,7 +95,12 @@ func (f *file) flush(b []byte) error {
 	return nil
 }
 
-func (f *file) close() error { return f.f.Close() }
+func (f *file) close() error {
+	if err := f.f.Close(); err != nil && !f.failed {
+		return fmt.Errorf("recording: %w", err)
+	}
+	return nil // or flush has returned it
+}
 
 // autoName names a file after the date, the process and the GPUs:
 // 21-Nov-26-15-04-05-pid42-gpu0-gpumem.jsonl. A second one gets a number.

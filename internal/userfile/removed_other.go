@@ -1,0 +1,9 @@
+//go:build !unix
+
+package userfile
+
+import (
+	"os"
+)
+
+func removed(*os.File) bool { return false }
