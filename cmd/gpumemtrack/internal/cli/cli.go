@@ -1,6 +1,6 @@
 // Package cli runs the commands of gpumemtrack, and has what they share. Run runs one and returns the exit
-// code; a command returns errors made by UsageError and Exit. Open reads what an argument names, Writer and
-// WriteNew write files, OpenSource opens the source of a GPU's values, and Grid prints tables that fit the
+// code; a command returns errors made by UsageError, Exit and ExitAs. Open reads what an argument names,
+// Writer, WriteNew and NewLog write files, OpenSource opens the source of a GPU's values, and Grid prints tables that fit the
 // terminal. The only commands in it are those about the program itself.
 package cli
 
@@ -30,22 +30,10 @@ type Command struct {
 
 // Run runs the program with these commands and returns its exit code.
 func Run(args []string, stdin io.Reader, stdout, stderr io.Writer, commands ...Command) int {
-	a := &App{Args: args, Stdin: stdin, Stdout: &output{Writer: stdout}, Stderr: stderr}
+	defer keepClosedPipes()()
+	a := &App{Args: args, Stdin: stdin, Stdout: &output{Writer: stdout}, Stderr: &output{Writer: stderr}}
 	root := a.Root(asked(args, commands)...)
-	err := root.Execute()
-	if err == nil {
-		err = a.Stdout.err
-	}
-	if err == nil {
-		return 0
-	}
-	if text := err.Error(); text != "" {
-		fmt.Fprintf(stderr, "%s: %s\n", ProgramName, strings.ReplaceAll(text, "\n", "; "))
-	}
-	if coded, ok := errors.AsType[*codedError](err); ok {
-		return coded.code
-	}
-	return ExitFailed
+	return end(a, root.Execute())
 }
 
 const about = `GPU memory: recorded, charted, estimated, explained.
@@ -59,7 +47,8 @@ Exit codes:
 
 record and attach exit with the code of the command that they run: 126 if it
 cannot be run, 127 if it is not found, and 128 plus the signal's number if a
-signal ended it.`
+signal ended it. Only if that is 0, and an output of their own could not be
+written, is it 1.`
 
 // asked returns the command that the arguments name, or all commands if they name none.
 func asked(args []string, commands []Command) []Command {
@@ -137,7 +126,8 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return UsageError("there is no command %q: see %s --help", name, ProgramName)
 }
 
-// App is what commands share: the arguments and the three streams.
+// App is what commands share: the arguments and the three streams. A command prints to these only, and
+// writes files by WriteNew, NewLog and SaveCharts, so that no output is lost without an error.
 type App struct {
 	Args   []string
 	Stdin  io.Reader
@@ -147,73 +137,6 @@ type App struct {
 	command string // that runs
 	as      string // --as, the kind of the file
 	topics  map[*cobra.Command][]Topic
-}
-
-// output is a stream that keeps its first error, so that no command needs to check each line that it prints.
-type output struct {
-	io.Writer
-	err error
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	n, err := o.Writer.Write(b)
-	if o.err == nil {
-		o.err = err
-	}
-	return n, err
-}
-
-// Exit codes.
-const (
-	ExitFailed   = 1
-	ExitUsage    = 2
-	ExitUnfit    = 3
-	ExitNotRun   = 126 // the codes of shells
-	ExitNotFound = 127
-	ExitSignal   = 128 // plus the signal's number
-
-	ProgramName = "gpumemtrack"
-)
-
-type codedError struct {
-	code int
-	err  error
-}
-
-func (e *codedError) Error() string {
-	if e.err == nil {
-		return ""
-	}
-	return e.err.Error()
-}
-
-func (e *codedError) Unwrap() error { return e.err }
-
-// Exit returns an error that ends the program with this code. If err is nil, nothing is printed.
-func Exit(code int, err error) error { return &codedError{code, err} }
-
-// UsageError returns the error of a command that was used wrongly.
-func UsageError(format string, args ...any) error {
-	return Exit(ExitUsage, fmt.Errorf(format, args...))
-}
-
-// Exactly checks that a command gets n arguments. The error says what they are, in the command's
-// own words.
-func Exactly(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return UsageError("%s: name %s: see %s --help", cmd.Name(), what, cmd.CommandPath())
-		}
-		return nil
-	}
-}
-
-// NoArgs checks that a command gets no arguments.
-func NoArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return UsageError("%s: %q is one word too many: see %s --help", cmd.Name(), args[0], cmd.CommandPath())
-	}
-	return nil
 }
 
 // WriteJSON prints a value as one line.

@@ -13,8 +13,8 @@ import (
 // Terminal returns the stream's file if it is a terminal that a person sees. A pipe, a regular file
 // and a dumb terminal are not.
 func Terminal(stream any) (*os.File, bool) {
-	if o, wrapped := stream.(*output); wrapped {
-		stream = o.Writer
+	if w, ok := stream.(io.Writer); ok {
+		stream = Underlying(w)
 	}
 	f, ok := stream.(*os.File)
 	return f, ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"

@@ -141,6 +141,15 @@ func WriteNew(path string, force bool, write func(io.Writer) error) error {
 	return err
 }
 
+// NewLog makes a file that grows by whole records while the program runs.
+func NewLog(path string, force bool) (*userfile.Log, error) {
+	l, err := userfile.CreateLog(path, force)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, existsError(path)
+	}
+	return l, err
+}
+
 // existsError is the error of a file that exists already, the same in all commands.
 func existsError(path string) error {
 	return fmt.Errorf("%s exists: choose another name, or overwrite it with -f", path)
@@ -175,13 +184,16 @@ func IsChart(path string) bool {
 	return slices.Contains([]string{".png", ".svg", ".html"}, strings.ToLower(filepath.Ext(path)))
 }
 
-// SaveCharts draws a recording into files, and prints their names.
+// SaveCharts draws a recording into files, and prints their names. The error is of those that could
+// not be drawn or written; the others are there.
 func (a *App) SaveCharts(rec nvml.Recording, cfg chart.Config, paths []string, force bool) error {
+	var errs []error
 	for _, path := range paths {
 		if err := chart.WriteFile(path, force, rec.Series, cfg); err != nil {
-			return err
+			errs = append(errs, err)
+			continue
 		}
 		fmt.Fprintf(a.Stderr, "chart: %s\n", path)
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -53,7 +53,9 @@ func servePage(ctx context.Context, out, errs io.Writer, listener net.Listener, 
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	url := fmt.Sprintf("http://%s/", listener.Addr())
-	fmt.Fprintf(out, "%s  (Ctrl-C ends it)\n", url)
+	if _, err := fmt.Fprintf(out, "%s  (Ctrl-C ends it)\n", url); err != nil {
+		return errors.Join(err, server.Close()) // nobody knows the address
+	}
 	if err := open(url); err != nil {
 		fmt.Fprintf(errs, "%s: %v: open the address above\n", cli.ProgramName, err)
 	}

@@ -103,7 +103,7 @@ func runRecord(a *cli.App, o recordOptions) error {
 	if err != nil {
 		return err
 	}
-	path, err := findCommand(o.command)
+	path, err := findCommand(a, "record", o.command)
 	if err != nil {
 		return err
 	}
@@ -240,11 +240,10 @@ func recordCommand(a *cli.App, cfg nvml.Config, charts []string, o recordOptions
 	}
 	cfg.Target, cfg.Fresh = nvml.Target{PID: child.pid(), Children: true}, true
 	rec, err := nvml.NewRecorder(cfg)
-	if err != nil {
-		child.kill()
-		return err
-	}
 	child.watch()
+	if err != nil {
+		return cli.ExitAs(child.wait(), err)
+	}
 	err = rec.Record(child.ended, func(ctx context.Context) error {
 		if o.duration > 0 {
 			var cancel context.CancelFunc
@@ -258,7 +257,7 @@ func recordCommand(a *cli.App, cfg nvml.Config, charts []string, o recordOptions
 	if child.ended.Err() == nil {
 		fmt.Fprintf(a.Stderr, "recorded for %v; %s goes on\n", o.duration, o.command[0])
 	}
-	return cli.Exit(child.wait(), err) // the command's code, even if its recording or a chart failed
+	return cli.ExitAs(child.wait(), err)
 }
 
 // finish draws the charts, prints the table, and says where the samples are.

@@ -3,6 +3,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,26 +45,26 @@ type child struct {
 	code    int // valid after ended
 }
 
-// findCommand finds a command's program before anything else begins.
-func findCommand(command []string) (path string, err error) {
+// findCommand finds a command's program before anything else begins. name is our own command.
+func findCommand(_ *cli.App, _ string, command []string) (path string, err error) {
 	if len(command) == 0 {
 		return "", nil
 	}
 	path, err = exec.LookPath(command[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
-		return "", cannotRun(command[0], errors.Unwrap(err))
+		return "", cannotRun(command[0], errors.Unwrap(err), "")
 	}
 	return path, nil
 }
 
 // cannotRun returns the error of a command that does not exist or cannot be run, with the exit code
-// that shells have for it.
-func cannotRun(name string, err error) error {
+// that shells have for it, and with what to do if that is known.
+func cannotRun(name string, err error, advice string) error {
 	code := cli.ExitNotRun
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		code = cli.ExitNotFound
 	}
-	return cli.Exit(code, fmt.Errorf("cannot run %q: %w: check its name, or write its path", name, err))
+	return cli.Exit(code, fmt.Errorf("cannot run %q: %w: %s", name, err, cmp.Or(advice, "check its name, or write its path")))
 }
 
 // startChild starts a command with our own streams and environment. Until watch is
@@ -71,13 +72,13 @@ func cannotRun(name string, err error) error {
 func startChild(a *cli.App, path string, command []string, start func(*exec.Cmd) error) (*child, error) {
 	cmd := exec.Command(path, command[1:]...)
 	cmd.Args[0] = command[0]
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.Stdin, a.Stdout.Writer, a.Stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.Stdin, cli.Underlying(a.Stdout), cli.Underlying(a.Stderr)
 	c := &child{cmd: cmd, signals: make(chan os.Signal, 8)}
 	c.ended, c.end = context.WithCancel(context.Background())
 	signal.Notify(c.signals, passedSignals()...)
 	if err := start(cmd); err != nil {
 		signal.Stop(c.signals)
-		return nil, cannotRun(command[0], err)
+		return nil, cannotRun(command[0], err, "")
 	}
 	return c, nil
 }
@@ -93,12 +94,6 @@ func (c *child) watch() {
 }
 
 func (c *child) pid() int { return c.cmd.Process.Pid }
-
-func (c *child) kill() {
-	_ = c.cmd.Process.Kill() // fails if it has ended
-	c.watch()
-	<-c.ended.Done()
-}
 
 func (c *child) wait() int {
 	<-c.ended.Done()

@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	ExitFailed   = 1
+	ExitUsage    = 2
+	ExitUnfit    = 3
+	ExitNotRun   = 126 // the codes of shells
+	ExitNotFound = 127
+	ExitSignal   = 128 // plus the signal's number
+
+	ProgramName = "gpumemtrack"
+)
+
+// end prints the error of a command that has ended, and returns the exit code. An output that was lost is a failure
+// whatever the command returned. If standard output is a pipe that its reader has closed, the program
+// ends as other programs do there: silently, with the code of SIGPIPE.
+func end(a *App, err error) int {
+	code, ofChild := codeOf(err)
+	lost := a.Stdout.failure()
+	closed := isClosedPipe(lost)
+	if lost != nil && !closed && !errors.Is(err, lost) {
+		err = errors.Join(err, lost)
+	}
+	if lines := messages(err, closed); len(lines) > 0 {
+		fmt.Fprintf(a.Stderr, "%s: %s\n", ProgramName, strings.Join(slices.Compact(lines), "; "))
+	}
+	unwritten := lost != nil && !closed || isUnwritten(err)
+	if errs, ok := a.Stderr.(*output); ok {
+		failure := errs.failure()
+		unwritten = unwritten || failure != nil && !isClosedPipe(failure)
+	}
+	switch {
+	case ofChild && code != 0:
+		return code
+	case closed && !ofChild:
+		return exitClosedPipe
+	case unwritten && (code == 0 || lost != nil):
+		return ExitFailed
+	}
+	return code
+}
+
+// codeOf returns the exit code of a command's error, and whether it is that of a program that it ran.
+func codeOf(err error) (code int, ofChild bool) {
+	if coded, ok := errors.AsType[*codedError](err); ok {
+		return coded.code, coded.ofChild
+	}
+	if err != nil {
+		return ExitFailed, false
+	}
+	return 0, false
+}
+
+// messages returns the texts of joined errors, with quiet without those of closed pipes.
+func messages(err error, quiet bool) (all []string) {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok && err.Error() == errors.Join(joined.Unwrap()...).Error() {
+		for _, one := range joined.Unwrap() {
+			all = append(all, messages(one, quiet)...)
+		}
+		return all
+	}
+	if coded, ok := err.(*codedError); ok {
+		return messages(coded.err, quiet)
+	}
+	if quiet && isClosedPipe(err) {
+		return nil
+	}
+	return append(all, strings.ReplaceAll(err.Error(), "\n", "; "))
+}
+
+// isUnwritten reports whether an error is of a file that could not be written.
+func isUnwritten(err error) bool {
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[*os.LinkError](err)
+	return ok
+}
+
+// output is a stream that keeps its first error, so that no command needs to check each line that it
+// prints. After an error it writes nothing more.
+type output struct {
+	io.Writer
+
+	mu  sync.Mutex
+	err error
+}
+
+func (o *output) Write(b []byte) (n int, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err == nil {
+		n, o.err = o.Writer.Write(b)
+	}
+	return n, o.err
+}
+
+func (o *output) failure() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
+}
+
+// Underlying returns what the program was started with as this stream, for a program that inherits it.
+func Underlying(stream io.Writer) io.Writer {
+	if o, wrapped := stream.(*output); wrapped {
+		return o.Writer
+	}
+	return stream
+}
+
+type codedError struct {
+	code    int
+	ofChild bool
+	err     error
+}
+
+func (e *codedError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func (e *codedError) Unwrap() error { return e.err }
+
+// Exit returns an error that ends the program with this code. If err is nil, nothing is printed.
+func Exit(code int, err error) error { return &codedError{code: code, err: err} }
+
+// ExitAs returns an error that ends the program with the code of a program that it ran, whatever err is.
+// Only where that code is 0, and a file or a stream could not be written, is the code ExitFailed.
+func ExitAs(code int, err error) error { return &codedError{code, true, err} }
+
+// UsageError returns the error of a command that was used wrongly.
+func UsageError(format string, args ...any) error {
+	return Exit(ExitUsage, fmt.Errorf(format, args...))
+}
+
+// Exactly checks that a command gets n arguments. The error says what they are, in the command's
+// own words.
+func Exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return UsageError("%s: name %s: see %s --help", cmd.Name(), what, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// NoArgs checks that a command gets no arguments.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return UsageError("%s: %q is one word too many: see %s --help", cmd.Name(), args[0], cmd.CommandPath())
+	}
+	return nil
+}

@@ -1,0 +1,306 @@
+package watch
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
+)
+
+// attachedEnd prints what is live at the end and what was at the peak, and writes the output file.
+func attachedEnd(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOptions, to *cli.Format) error {
+	if err := w.Close(); err != nil {
+		return err
+	}
+	for _, s := range w.Sources() {
+		if o.json != "" {
+			line := newAttachedMark(s)
+			line.End = sumsOf(s.LightSnapshot())
+			if err := cli.WriteJSON(tables, line); err != nil {
+				break // the writer keeps the error
+			}
+			continue
+		}
+		var text strings.Builder
+		if err := o.writeMark(&text, s); err != nil {
+			return err
+		}
+		writeAttachedEnd(&text, s, blocksBeside(s, w.Sources(), o.functions))
+		writeAttachedPeak(&text, s.LightSnapshot(), o.stacks)
+		if _, err := io.WriteString(tables, text.String()); err != nil {
+			break
+		}
+	}
+	for _, d := range w.Warnings() {
+		fmt.Fprintf(a.Stderr, "%s: %s\n", cli.ProgramName, d)
+	}
+	r := w.Dump()
+	switch {
+	case r == nil:
+		return o.nothingSeen(a, w.DriverUse())
+	case to == nil:
+		return nil
+	}
+	write, err := cli.Writer(&files.File{Format: "dump", Usage: export.FromDump(r), Dump: r}, *to, -1)
+	if err != nil {
+		return err
+	}
+	return cli.WriteNew(o.output, o.force, write)
+}
+
+// nothingSeen says that there was no allocation. That is a failure only for a process that was watched to
+// write a file: a command has its own exit code.
+func (o attachOptions) nothingSeen(a *cli.App, use attach.DriverUse) error {
+	why := "attach: " + o.whyNothing(use)
+	if o.output != "" {
+		why += fmt.Sprintf(". %s was not written", o.output)
+	}
+	if o.pid != 0 && o.output == "" {
+		fmt.Fprintf(a.Stderr, "%s: %s\n", cli.ProgramName, why)
+		return nil
+	}
+	return errors.New(why)
+}
+
+// whyNothing says how far a program that allocated nothing came, and what may be wrong.
+func (o attachOptions) whyNothing(use attach.DriverUse) string {
+	if len(o.functions) > 0 {
+		return noneOf(o.functions)
+	}
+	switch use {
+	case attach.NotLoaded:
+		if o.preload {
+			return "nothing called the CUDA driver: no process loaded libcuda.so.1, or one loads it by a path, has an RPATH to it, or is setuid. Probes see these too: leave --preload out"
+		}
+		return "nothing called the CUDA driver: no process was seen to load libcuda.so.1. If one has a copy of its own, name that with --library"
+	case attach.Loaded:
+		return "libcuda was loaded, but the driver was not initialized: nothing was allocated"
+	case attach.Initialized:
+		return "the driver was initialized, but nothing was allocated"
+	}
+	return "the driver was used, but nothing was allocated"
+}
+
+// noneOf says what may be wrong with pairs of functions that allocated nothing. Pairs that have a name are
+// known to be right. The warnings have said whether a library was found, and in time.
+func noneOf(functions []string) string {
+	text := fmt.Sprintf("no allocation by %s was seen", strings.Join(functions, " or "))
+	if i := slices.IndexFunc(functions, func(f string) bool { return !strings.Contains(f, "/") }); i >= 0 {
+		text += ". If the library was not found, or not in time, write its path"
+		if !strings.Contains(functions[i], ":") {
+			text += fmt.Sprintf(": --functions %s=FILE", functions[i])
+		}
+	}
+	if slices.ContainsFunc(functions, func(f string) bool { return strings.Contains(f, ":") }) {
+		text += ". If the function returns nothing or a struct, add void: ALLOC(out=N,void)"
+	}
+	return text
+}
+
+// writeAttachedEnd prints what is live at the end, with whole call stacks for the largest.
+func writeAttachedEnd(w io.Writer, s *attach.Source, beside blocks) {
+	device, ordinal := s.Device()
+	at := s.Snapshot()
+	fmt.Fprintf(w, "\nAt the end of %v, %s [%d]: %s\n", s.Origin(), device, ordinal, attachedTotals(at))
+	switch before := s.PriorBytes(); {
+	case before > 0:
+		fmt.Fprintf(w, "untracked before attach: %v, contexts included, as the driver said then\n", before)
+	case before < 0:
+		fmt.Fprintln(w, "untracked before attach: unknown")
+	}
+	const most = 5
+	live := byStack(at, liveOf)
+	for _, s := range live[:min(len(live), most)] {
+		fmt.Fprintf(w, "\n%v, %v:\n", s.Tally, s.use)
+		writeAttachedStack(w, s.stack)
+	}
+	if rest := len(live) - most; rest > 0 {
+		fmt.Fprintf(w, "\nand %d call stacks more\n", rest)
+	}
+	if name, instead := cacheOf(at, beside); name != "" {
+		fmt.Fprintf(w, "\nThese are segments of %s, which has its own cache: %s shows what is in them.\n", name, instead)
+	}
+	for _, suspect := range leaks.Suspects(at) {
+		fmt.Fprintf(w, "\nsuspect: %v\n", suspect)
+	}
+	for _, growth := range leaks.Growing(at) {
+		fmt.Fprintf(w, "\ngrowth: %v\n", growth)
+	}
+}
+
+// writeAttachedStack prints a call stack. Python lines come first, as dozens of PyTorch's own
+// functions lie below each of them.
+func writeAttachedStack(w io.Writer, stack mem.Stack) {
+	isPython := func(f mem.Frame) bool { return strings.HasSuffix(f.File, ".py") }
+	if !slices.ContainsFunc(stack, isPython) || !slices.ContainsFunc(stack, func(f mem.Frame) bool { return strings.Contains(f.File, "libtorch_python") }) {
+		fmt.Fprint(w, stack)
+		return
+	}
+	fmt.Fprint(w, slices.DeleteFunc(slices.Clone(stack), func(f mem.Frame) bool { return !isPython(f) }))
+	fmt.Fprintln(w, "in C and C++:")
+	fmt.Fprint(w, slices.DeleteFunc(slices.Clone(stack), isPython))
+}
+
+// writeAttachedPeak prints what was live at the peak if that was more than twice of what is live at the
+// end: a line for each call stack, with whole stacks below if stacks is true.
+func writeAttachedPeak(w io.Writer, s *snapshot.Snapshot, stacks bool) {
+	if s.Peak.Bytes/2 <= s.Live.Bytes {
+		return
+	}
+	fmt.Fprintf(w, "\nAt the peak, %v:\n", s.Peak)
+	const most = 20
+	all := byStack(s, peakOf)
+	for _, one := range all[:min(len(all), most)] {
+		fmt.Fprintf(w, "%-26v | %5.1f %% | %-8v | %s\n", one.Tally, percentOf(one.Tally, s.Peak), one.use, lineOf(one))
+		if stacks {
+			writeAttachedStack(w, one.stack)
+			fmt.Fprintln(w)
+		}
+	}
+	if len(all) > most {
+		rest := sumOf(all[most:])
+		fmt.Fprintf(w, "%-26v | %5.1f %% | %d call stacks more\n", rest, percentOf(rest, s.Peak), len(all)-most)
+	}
+}
+
+// lineOf names a call stack by the line of the user's code that allocated, and its callers. Notes that
+// stand in place of frames are left out.
+func lineOf(of stackTally) string {
+	path := slices.DeleteFunc(of.stack.Path(), func(f mem.Frame) bool { return f.File == "" && strings.HasPrefix(f.Function, "(") })
+	text := of.site.String()
+	if at := slices.Index(path, of.site); at >= 0 && at+1 < len(path) {
+		text += " <- " + path[at+1:].String()
+	}
+	return text
+}
+
+func percentOf(part, whole mem.Tally) float64 {
+	return 100 * float64(part.Bytes) / float64(max(1, whole.Bytes))
+}
+
+// stackTally is the memory of one call stack at one moment, in buffers of any size.
+type stackTally struct {
+	mem.Tally
+	use   string
+	stack mem.Stack
+	site  mem.Frame
+	group snapshot.Group
+}
+
+func liveOf(t snapshot.Totals) mem.Tally { return t.Live }
+func peakOf(t snapshot.Totals) mem.Tally { return t.Peak }
+
+// byStack lists buffers by call stack and use, the most bytes first.
+func byStack(s *snapshot.Snapshot, at func(snapshot.Totals) mem.Tally) (all []stackTally) {
+	index := make(map[uint64][]int) // by hash: the texts of a hundred thousand stacks would take much memory
+	seed := maphash.MakeSeed()
+	for c := range s.CallSites() {
+		tally := at(c.Totals)
+		if tally.IsZero() {
+			continue
+		}
+		use, key := useOf(c.Group), hashOf(seed, c.Stack)
+		i := slices.IndexFunc(index[key], func(i int) bool { return all[i].use == use && slices.Equal(all[i].stack, c.Stack) })
+		if i < 0 {
+			index[key] = append(index[key], len(all))
+			all = append(all, stackTally{tally, use, c.Stack, c.CallSite, c.Group})
+			continue
+		}
+		one := &all[index[key][i]]
+		one.Tally = one.Add(tally)
+	}
+	slices.SortStableFunc(all, func(x, y stackTally) int {
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Count, x.Count))
+	})
+	return all
+}
+
+func hashOf(seed maphash.Seed, stack mem.Stack) uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	for _, f := range stack {
+		maphash.WriteComparable(&h, f)
+	}
+	return h.Sum64()
+}
+
+func sumOf(all []stackTally) (sum mem.Tally) {
+	for _, one := range all {
+		sum = sum.Add(one.Tally)
+	}
+	return sum
+}
+
+// attachedTotals prints live memory and, for a device, peak and total. For host memory these are
+// not known.
+func attachedTotals(s *snapshot.Snapshot) string {
+	if s.Total.IsZero() {
+		return fmt.Sprintf("%v live", s.Host())
+	}
+	of := ""
+	if s.Reserved > s.Allocated {
+		of = fmt.Sprintf(" of %v reserved", s.Reserved)
+	}
+	return fmt.Sprintf("%v live%s; peak %v; in all %v", s.Live, of, s.Peak, s.Total)
+}
+
+// blocks says whether the blocks of PyTorch's cache are watched in addition to its segments.
+type blocks uint8
+
+const (
+	unwatched blocks = iota
+	unseen
+	seen
+)
+
+// blocksBeside finds out whether another source watches the blocks in this source's segments.
+func blocksBeside(s *attach.Source, all []*attach.Source, functions []string) blocks {
+	for _, other := range all {
+		if device, _ := other.Device(); other.Origin().PID == s.Origin().PID && areBlocks(device) {
+			return seen
+		}
+	}
+	isPyTorch := func(pair string) bool { return pair == "pytorch" || strings.HasPrefix(pair, "pytorch=") }
+	if slices.ContainsFunc(functions, isPyTorch) {
+		return unseen
+	}
+	return unwatched
+}
+
+func areBlocks(device string) bool { return strings.Contains(device, "blocks") }
+
+// cacheOf returns the name of the caching allocator whose segments these are, according to the call
+// stacks, and what would show the buffers in them; "" if there is none.
+func cacheOf(s *snapshot.Snapshot, beside blocks) (name, instead string) {
+	if areBlocks(s.Device) {
+		return "", "" // they are the blocks in the segments
+	}
+	for site := range s.CallSites() {
+		for _, f := range site.Stack {
+			switch {
+			case strings.Contains(f.File, "libc10_cuda"), strings.Contains(f.File, "libc10_hip"):
+				return "PyTorch", [...]string{
+					unwatched: "--functions pytorch, or torch.cuda.memory._snapshot(),",
+					unseen:    "torch.cuda.memory._snapshot()",
+					seen:      "the table of PyTorch's blocks",
+				}[beside]
+			case strings.Contains(f.File, "libonnxruntime_providers_cuda"):
+				return "ONNX Runtime", "its log of the arena (ORT_LOGGING_LEVEL_VERBOSE)"
+			case strings.HasPrefix(f.Function, "github.com/gpumemtrack/gpumemtrack/alloc/cache.(*Cache)"):
+				return "gpumemtrack's Cache", "tracker/live"
+			}
+		}
+	}
+	return "", ""
+}

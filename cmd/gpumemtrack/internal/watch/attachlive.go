@@ -1,0 +1,43 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
+	"github.com/gpumemtrack/gpumemtrack/tracker/live"
+)
+
+// serveAttached serves what is watched as a live page until stop is called.
+func serveAttached(a *cli.App, address string, hosts []string, w *attach.Watcher) (stop func(), err error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("attach: --live: %w", err)
+	}
+	server := &http.Server{Handler: attachedHandler(w, hosts), ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			fmt.Fprintf(a.Stderr, "%s: attach: --live: %v\n", cli.ProgramName, err)
+		}
+	}()
+	fmt.Fprintf(a.Stderr, "live: http://%s/\n", listener.Addr())
+	return func() { server.Close() }, nil
+}
+
+func attachedHandler(w *attach.Watcher, hosts []string) http.Handler {
+	return live.Several(func() iter.Seq2[string, live.Source] {
+		return func(yield func(string, live.Source) bool) {
+			w.Sync()
+			for _, s := range w.Sources() {
+				if !yield(s.Name(), s) {
+					return
+				}
+			}
+		}
+	}, hosts...)
+}
