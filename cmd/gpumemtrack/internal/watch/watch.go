@@ -46,13 +46,17 @@ type child struct {
 }
 
 // findCommand finds a command's program before anything else begins. name is our own command.
-func findCommand(_ *cli.App, _ string, command []string) (path string, err error) {
+func findCommand(a *cli.App, name string, command []string) (path string, err error) {
 	if len(command) == 0 {
 		return "", nil
 	}
 	path, err = exec.LookPath(command[0])
+	hint := sudoHint(name, command[0], path, os.Environ(), invokerEnviron("/proc", os.Getppid()))
 	if err != nil && !errors.Is(err, exec.ErrDot) {
-		return "", cannotRun(command[0], errors.Unwrap(err), "")
+		return "", cannotRun(command[0], errors.Unwrap(err), hint)
+	}
+	if hint != "" {
+		fmt.Fprintf(a.Stderr, "%s: %s: %s\n", cli.ProgramName, name, hint)
 	}
 	return path, nil
 }
