@@ -31,6 +31,7 @@ var beginnings = map[*inputs.Kind][]string{
 		"torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 108.00 MiB", "\ufeffRuntimeError: CUDA out of memory. Tried",
 		"\x1b[31mERROR\x1b[0m RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1 bytes.", "[INFO] hello\n[rank3]: HIP out of memory. Tried",
 	},
+	inputs.EngineLog:    {"INFO 01-02 03:04:05 [gpu_model_runner.py:1] Model loading took 1.5 GiB and 2 seconds", "llama_kv_cache:      CUDA0 KV buffer size =   180.00 MiB"},
 	inputs.PyTorchStats: {"|=====|\n| PyTorch CUDA memory summary, device ID 0 |", `{"allocated_bytes.all.current": 97}`},
 	inputs.Text:         {"hello", "{}", "[INFO] nothing", `{"a":[1,2`},
 	nil:                 {"", "PK\x03\x04\x00\x00", "\x00\x01\x02", "  \n"},

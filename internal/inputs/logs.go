@@ -12,6 +12,11 @@ var (
 		Sign: `a message such as "CUDA out of memory"`, Takes: []string{"explain"},
 		Words: errorWords,
 	}
+	EngineLog = &Kind{
+		Name: "engine", What: "a log of an engine's memory", Source: "vLLM, SGLang, llama.cpp, ollama, TensorRT-LLM, DeepSpeed, torchtitan, torchtune",
+		Sign: `lines such as "Model loading took" or "KV buffer size"`, Takes: []string{"show", "explain", "estimate"},
+		Words: engineWords,
+	}
 	// Text is a text whose beginning shows no kind. It is not in the table.
 	Text = &Kind{Name: "log", What: "a text", Source: "programs", Sign: "text", Takes: []string{"explain", "show"}}
 )
@@ -23,11 +28,23 @@ var PyTorchStats = &Kind{
 	Words: []string{"PyTorch CUDA memory summary", "allocated_bytes.all.current"},
 }
 
-var logs = []*Kind{BFC, ErrorText, PyTorchStats}
+var logs = []*Kind{BFC, ErrorText, PyTorchStats, EngineLog}
 
 // errorWords stand in the messages of memory that ran out.
 var errorWords = []string{
 	"out of memory", "Out of memory", "OUT_OF_MEMORY", "OutOfMemory", "out_of_memory", "OutOfDeviceMemory",
 	"RESOURCE_EXHAUSTED", "OOM when allocating", "Allocation on device", "can't allocate memory",
 	"ailed to allocate", "unable to allocate", "ALLOC_FAILED", "ErrorMemoryAllocation", "cuda runtime error (2)",
+}
+
+// engineWords stand in the lines by which engines say what takes their memory.
+var engineWords = []string{
+	"Loading model weights took", "Model loading took", "Available KV cache memory", "KV cache size:", "model weights take", "KV cache is needed",
+	"for the cache blocks", "stored in KV cache", "less than desired GPU memory utilization", "kv cache memory in use", "current vLLM instance can use", "Graph capturing finished", "Maximum concurrency for", // vLLM
+	"Load weight begin", "Load weight end", "KV Cache is allocated", "max_total_num_tokens=", "Memory pool end", // SGLang
+	"model buffer size", "KV buffer size", "RS buffer size", "compute buffer size", "projected to use", "memory breakdown [MiB]", // llama.cpp
+	"layers.offload=", `msg="model weights"`, `msg="kv cache"`, // ollama
+	"paged KV cache", "for execution context memory", "in memory usage profiling", // TensorRT-LLM
+	"params, optim states and gradients", "see_memory_usage]", // DeepSpeed
+	"memory usage for model:", "peak memory allocation:", // torchtitan, torchtune
 }

@@ -46,13 +46,15 @@ func TestCommands(t *testing.T) {
 	args := []string{"build", "-ldflags=-s -w", "-o", bin, "../../../cmd/gpumemtrack"}
 	out, err := exec.Command("go", append(args, examples(pages(t))...)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	files, err := filepath.Abs("../../../tracker") // a page reads a file of its tests
+	root, err := filepath.Abs("../../..")
 	require.NoError(t, err)
 	for _, p := range pages(t) {
 		if commands := p.commands(); len(commands) > 0 {
 			t.Run(filepath.Base(p.path), func(t *testing.T) {
 				s := &session{t: t, bin: bin, dir: t.TempDir(), address: "localhost:6061"}
-				require.NoError(t, os.Symlink(files, filepath.Join(s.dir, "tracker")))
+				for _, files := range []string{"tracker", "internal"} { // pages read files of their tests
+					require.NoError(t, os.Symlink(filepath.Join(root, files), filepath.Join(s.dir, files)))
+				}
 				for _, c := range slices.Backward(s.run(p, commands)) {
 					p.lines = slices.Replace(p.lines, c.first, c.last, c.printed)
 				}

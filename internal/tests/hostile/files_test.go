@@ -308,4 +308,15 @@ var logs = []file{
 		return b.Bytes()
 	}},
 	{"carriage returns", times("bfc_", "\r", 1<<26, "")},
+	{"engines of a million ranks", func() []byte {
+		var b bytes.Buffer
+		for i := range 1 << 20 {
+			fmt.Fprintf(&b, "(Worker_TP%d pid=%d) INFO [x.py:1] Model loading took 5.0 GiB and 1 seconds\n", i, i)
+		}
+		return b.Bytes()
+	}},
+	{"an engine's line without an end", times("Model loading took ", "9", 1<<28, " GiB")},
+	{"an engine's words without an end", times("KV buffer size = ", "Model loading took KV buffer size = ", 1<<19, "")},
+	{"engines of sizes that do not exist", times("", "llama_kv_cache: CUDA0 KV buffer size = "+strings.Repeat("9", 400)+" QiB\nModel loading took -1e999 GiB\n", 1<<12, "")},
+	{"engines of control characters", times("Model loading took 5.0 GiB and", "\x1b[31m\x07\x00", 1<<20, "\n")},
 }

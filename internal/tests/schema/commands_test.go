@@ -80,7 +80,10 @@ func TestCommandsMatchTheirSchemas(t *testing.T) {
 	show("explain", "explain", filepath.Join(dumps, "whole.dump.json"), "--at", "peak")
 	show("explain", "explain", dumps)
 	show("explain", "explain", filepath.Join("..", "..", "..", "tracker", "export", "internal", "bfc", "testdata", "oom.log"))
-	for _, key := range []string{"oom", "gap", "results", "settings", "processes", "failures", "no_segments", "memory_bytes", "filter", "filtered_out"} {
+	engine := filepath.Join("..", "..", "enginelog", "testdata", "vllm.log")
+	show("engine", "show", engine)
+	show("engine", "explain", engine)
+	for _, key := range []string{"runs", "oom", "gap", "results", "settings", "processes", "failures", "no_segments", "memory_bytes", "filter", "filtered_out"} {
 		assert.True(t, seen[key], "no output has %s", key)
 	}
 }

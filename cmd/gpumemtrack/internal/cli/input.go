@@ -49,6 +49,18 @@ func Pasted(a *App, args []string) string {
 	return "-"
 }
 
+// Again opens the file again, at its beginning: see CanReopen.
+func (in *Input) Again() error {
+	f, err := userfile.Open(in.path)
+	if err != nil {
+		return err
+	}
+	in.source.Close()
+	in.source = f
+	in.Reader, err = bounded.NewReader(f, in.Limit())
+	return err
+}
+
 // AddAsFlag adds the flag that says what kind of file the argument is.
 func AddAsFlag(a *App, cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.as, "as", "", "read the file as one of a `KIND`, whatever it looks like: see "+ProgramName+" help inputs")

@@ -6,14 +6,16 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/internal/enginelog"
 	"github.com/gpumemtrack/gpumemtrack/internal/oomtext"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 )
 
-// explainText explains a text in which a program says that memory ran out. If the log of a BFC allocator stands in it too,
-// that tells more than the message.
+// explainText explains a text in which a program says that memory ran out, or what takes its memory. If the log of a BFC
+// allocator stands in it too, that tells more than the message.
 func explainText(a *cli.App, in *cli.Input, device int, at string, asJSON bool) error {
 	head, _ := in.Peek(64)
 	isJSON := bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")) // and its schema may stand far from the beginning
@@ -33,6 +35,14 @@ func explainText(a *cli.App, in *cli.Input, device int, at string, asJSON bool) 
 		} else if !errors.Is(err, files.ErrFormat) {
 			return err
 		}
+	}
+	engines, err := again.engines()
+	if err != nil {
+		return err
+	}
+	says := func(r *enginelog.Report) bool { return !report.Said() || !r.OnlyFailed() }
+	if engines = slices.DeleteFunc(engines, func(r *enginelog.Report) bool { return !says(r) }); len(engines) > 0 {
+		return writeEngines(a, in.Name, engines, report, asJSON)
 	}
 	if !report.Said() {
 		return in.Unread(fmt.Errorf("%s: %w", in.Name, oomtext.ErrNone))
@@ -80,6 +90,27 @@ func (r *rereader) file() (*files.File, error) {
 		f.Usage.Name = r.in.Name
 	}
 	return f, err
+}
+
+// engines reads the input again, as the log of an engine; nil if it is none.
+func (r *rereader) engines() ([]*enginelog.Report, error) {
+	var in io.Reader = r.kept
+	var err error
+	if r.kept == nil {
+		err = r.in.Again()
+		r.in.Stream()
+		in = r.in.Reader
+	} else {
+		_, err = r.kept.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, err
+	}
+	reports, err := enginelog.Read(in)
+	if err != nil && !errors.Is(err, enginelog.ErrNoEngine) {
+		return nil, fmt.Errorf("%s: %w", r.in.Name, err)
+	}
+	return reports, nil
 }
 
 func (r *rereader) close() {

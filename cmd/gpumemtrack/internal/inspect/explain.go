@@ -43,6 +43,10 @@ Of a log in which the allocator of TensorFlow, JAX or ONNX Runtime ran out of
 memory, it tells what was asked for, whether the free memory was too little or
 in pieces, and which chunks stand between these.
 
+Of the log of an engine, such as vLLM, SGLang, llama.cpp or ollama, it tells
+where the memory went by device, how many tokens and requests fit, why the
+engine did not start, and what would help.
+
 The account is that of the error if the file has one that the program did not
 survive, and otherwise that of the end; --at names another moment. Savings are
 measured from a replay with the recorded settings, which the output names.
@@ -54,6 +58,7 @@ latest counts.`,
 		Example: `  gpumemtrack explain error.txt     # "CUDA out of memory. Tried to ..."
   gpumemtrack explain crash.dump.json
   gpumemtrack explain oom.log       # of TensorFlow, JAX or ONNX Runtime
+  gpumemtrack explain vllm.log
   gpumemtrack explain snapshot.pickle --at peak
   gpumemtrack explain ranks/`,
 		Args: cobra.MaximumNArgs(1),

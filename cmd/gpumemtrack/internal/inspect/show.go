@@ -27,6 +27,9 @@ that are damaged are named and left out. If there are several snapshots of one
 process, the latest counts. FILE may be - for standard input, or the URL of a
 live page.
 
+Of the log of an engine, such as vLLM, SGLang, llama.cpp or ollama, it shows
+what each device holds and what fits; see gpumemtrack help inputs.
+
 Live memory is that of the error if the file has one that the program did not
 survive, and otherwise that of the end; --at names another moment.
 
@@ -100,6 +103,11 @@ func checkWeb(cmd *cobra.Command, args []string) error {
 }
 
 func runShow(a *cli.App, words []string, o tableOptions) error {
+	if len(words) == 1 {
+		if done, err := showEngine(a, words[0], o); done || err != nil {
+			return err
+		}
+	}
 	all, err := readProcesses(a, o, words...)
 	if err != nil {
 		return err

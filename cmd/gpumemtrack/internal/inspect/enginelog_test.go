@@ -1,0 +1,74 @@
+package inspect
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/outside"
+)
+
+func engineTestLog(t *testing.T) string {
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "internal", "enginelog", "testdata", "vllm.log"))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// TestEngineLogs: show and explain read the log of an engine as a file, as standard input, and far from its beginning.
+func TestEngineLogs(t *testing.T) {
+	text := engineTestLog(t)
+	path := filepath.Join(t.TempDir(), "vllm.log")
+	for _, before := range []string{"", strings.Repeat("step 1 of 2\n", 1<<14)} {
+		require.NoError(t, os.WriteFile(path, []byte(before+text), 0o600))
+		out := runCommand(t, "show", path)
+		assert.Contains(t, out, "vLLM 0.22.1, org/model-8b, line ")
+		assert.Contains(t, out, "│ device │ 15.3 GiB │  143.4 MiB* │  4.2 GiB │ 19.7 GiB │")
+		assert.NotContains(t, out, "What would help")
+		out = runCommand(t, "explain", path)
+		assert.Contains(t, out, "131,072 tokens need 16.0 GiB, and there are 4.2 GiB; 34,816 tokens would fit\n")
+		assert.Contains(t, out, "1. Shorten the longest context: --max-model-len 34816.\n")
+	}
+	var packed bytes.Buffer
+	zip := gzip.NewWriter(&packed)
+	_, err := zip.Write([]byte(text))
+	require.NoError(t, err)
+	require.NoError(t, zip.Close())
+	for _, in := range []string{text, packed.String()} {
+		for _, command := range []string{"show", "explain"} {
+			var out, errs bytes.Buffer
+			require.Zero(t, run([]string{command, "-", "--json"}, strings.NewReader(in), &out, &errs), "%s", errs.String())
+			var answer struct {
+				Schema string
+				Runs   []struct {
+					Engine string
+					Advice []string
+				}
+			}
+			require.NoError(t, json.Unmarshal(out.Bytes(), &answer))
+			assert.Equal(t, "gpumemtrack.engine/1", answer.Schema)
+			require.Len(t, answer.Runs, 1)
+			assert.Equal(t, "vLLM", answer.Runs[0].Engine)
+			assert.Len(t, answer.Runs[0].Advice, 4)
+		}
+	}
+}
+
+// TestEngineLogsOfReports: the logs that people attached to reports.
+func TestEngineLogsOfReports(t *testing.T) {
+	dir := outside.Folder(t, "inputs")
+	for file, want := range map[string]string{
+		"vllm_info.log":  "KV cache: 464,656 tokens, 56.72 requests of 8,192 tokens at once, 96.0 KiB each\n",
+		"llama_load.log": "expected before loading: 9.2 GiB of the 11.8 GiB that were free\n",
+		"ds.txt":         "offload_param=none, offload_optimizer=none, zero_init=1 │   6.1 GiB │ 737.3 MiB │",
+		"ds_usage.log":   "│       0 B │       55.8 GiB │ 55.8 GiB │      56.0 GiB │",
+	} {
+		assert.Contains(t, runCommand(t, "show", filepath.Join(dir, file)), want, file)
+	}
+}
