@@ -18,6 +18,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/linked"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/preload"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/probes"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/process"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -32,7 +34,7 @@ type Watcher struct {
 	cfg       Config
 	functions []event.Function
 	events    event.Source
-	discovery *discovery
+	discovery *process.Discovery
 	pythons   *python.Processes
 	driver    ledger.Driver
 	start     time.Time
@@ -49,8 +51,8 @@ type Watcher struct {
 	drained        chan struct{} // closed when all earlier events are read; nil if no Sync waits
 
 	// Used by the reader only.
-	processes map[uint32]*process
-	starts    map[uint32]event.StartRecord
+	tree      *process.Tree
+	processes map[uint32]*watchedProcess
 	ended     chan struct{} // closed when the reader returns
 }
 
@@ -73,15 +75,18 @@ func New(cfg Config) (*Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
 	}
+	if cfg.wrap != nil {
+		p = cfg.wrap(p)
+	}
 	w := assemble(cfg, functions, p)
 	if !cfg.Preload {
-		if err := w.discovery.probeFirst(cfg.Libraries); err != nil {
+		if err := w.discovery.ProbeFirst(cfg.Libraries); err != nil {
 			p.Close()
 			return nil, fmt.Errorf("attach: %w", err)
 		}
-		go w.discovery.scanLoop(cfg.searchEvery)
+		go w.discovery.ScanLoop(cfg.searchEvery)
 	}
-	p.ReadExecs(w.discovery.programStarted, w.pythons.AwaitInterpreter)
+	p.ReadExecs(w.discovery.ProgramStarted, w.pythons.AwaitInterpreter)
 	go w.read()
 	return w, nil
 }
@@ -96,10 +101,11 @@ func assemble(cfg Config, functions []event.Function, from event.Source) *Watche
 		cfg: cfg, functions: functions, events: from, driver: ledger.NewDriver(cfg.Driver), start: time.Now(), clock: event.Now(),
 		pythons: python.NewProcesses(from.SetPythonLayout, from.ClearPythonLayout),
 		prior:   make(map[uint32]*ledger.Prior), returnsNothing: make(map[int]bool),
-		processes: make(map[uint32]*process), starts: make(map[uint32]event.StartRecord), ended: make(chan struct{}),
+		processes: make(map[uint32]*watchedProcess), ended: make(chan struct{}),
 	}
 	w.accuracy.Start = w.start
-	w.discovery = newDiscovery(discoveries{w}, from, functions, w.pythons)
+	w.discovery = process.NewDiscovery(discoveries{w}, from, functions, w.pythons)
+	w.tree = process.NewTree(from, w.discovery, w.pythons)
 	return w
 }
 
@@ -130,18 +136,18 @@ func (w *Watcher) Watch(pid int) error {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil {
 		return fmt.Errorf("attach: there is no process %d", pid)
 	}
-	for _, pid := range append(descendants(pid), pid) {
+	for _, pid := range append(procfs.Descendants(pid), pid) {
 		before := ledger.ReadPrior(w.driver, pid)
 		before.UnseenCalls = true
 		w.mu.Lock()
 		w.prior[uint32(pid)] = before
 		w.mu.Unlock()
-		w.discovery.add(pid)
+		w.discovery.Add(pid)
 		if err := w.events.Watch(pid); err != nil {
 			return fmt.Errorf("attach: %w", err)
 		}
 	}
-	return w.discovery.scan()
+	return w.discovery.Scan()
 }
 
 // Start starts a command and watches it from its first instruction. With Config.Preload it adds to
@@ -150,7 +156,7 @@ func (w *Watcher) Watch(pid int) error {
 func (w *Watcher) Start(cmd *exec.Cmd) error {
 	cmd.Env = w.events.Environ(cmd.Environ())
 	if !w.cfg.Preload {
-		w.discovery.probeLinked(linked.OfCommand(cmd.Path, cmd.Dir, cmd.Env), math.MaxUint64)
+		w.discovery.ProbeLinked(linked.OfCommand(cmd.Path, cmd.Dir, cmd.Env), math.MaxUint64)
 	}
 	if err := w.events.Watch(os.Getpid()); err != nil {
 		return fmt.Errorf("attach: %w", err)
@@ -256,7 +262,7 @@ func (w *Watcher) Close() error {
 	}
 	w.mu.Unlock()
 	w.Sync() // programs that have started are scanned first
-	for _, library := range w.discovery.stop() {
+	for _, library := range w.discovery.Stop() {
 		w.mu.Lock()
 		w.accuracy.Warn(0, library+" was found nowhere: not where the dynamic loader looks, and in no process that was watched. Name its path (--functions, Config.Functions)")
 		w.mu.Unlock()

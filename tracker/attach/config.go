@@ -60,10 +60,11 @@ type Config struct {
 	// maxStacks is how many different call stacks of a process are kept; 0 is 65,536.
 	maxStacks int
 
-	pairs       []event.Pair  // parsed from Functions
-	shimWaitMS  int           // for tests: how long a call waits for a watcher that does not read; 0 is two seconds. A busy machine may stop the watcher for longer
-	oldest      int           // for tests: how probes are attached on older kernels, see probes.New
-	searchEvery time.Duration // how often the processes are searched for libraries that they opened; 0 is 0.1 s
+	pairs       []event.Pair                    // parsed from Functions
+	shimWaitMS  int                             // for tests: how long a call waits for a watcher that does not read; 0 is two seconds. A busy machine may stop the watcher for longer
+	oldest      int                             // for tests: how probes are attached on older kernels, see probes.New
+	searchEvery time.Duration                   // how often the processes are searched for libraries that they opened; 0 is 0.1 s
+	wrap        func(event.Source) event.Source // for tests
 }
 
 const (

@@ -56,7 +56,7 @@ func TestContainerOfExitedProcess(t *testing.T) {
 	const parent, group = 1, 7
 	for of, want := range map[uint64]string{group: "docker 0123456789ab", group + 1: "", 0: ""} {
 		s := newScript(t)
-		s.w.starts[parent] = event.StartRecord{Origin: snapshot.Origin{PID: parent, Host: "vm", Container: "docker 0123456789ab"}, Cgroup: group}
+		s.w.apply(&event.Event{PID: parent, Phase: event.Execed, Args: [6]uint64{2: group}, Start: &event.StartRecord{Origin: snapshot.Origin{PID: parent, Host: "vm", Container: "docker 0123456789ab"}}})
 		s.w.apply(&event.Event{PID: parent, Phase: event.Forked, Args: [6]uint64{nobodysPID, 1, group}})
 		s.w.apply(&event.Event{PID: nobodysPID, Phase: event.Execed, Args: [6]uint64{2, 2, of}})
 		s.give("cuMemAlloc_v2", 0x100, 0, 10)

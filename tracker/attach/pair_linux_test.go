@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -135,21 +136,45 @@ func buildPieces(t *testing.T, flags ...string) (library, path string) {
 	return library, path
 }
 
+// slowProbes is an event source whose probes a test can see and delay.
+type slowProbes struct {
+	event.Source
+	mu     sync.Mutex
+	probed []os.FileInfo
+}
+
+func (s *slowProbes) ProbeLibrary(path, library string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info, err := os.Stat(path)
+	if err == nil {
+		s.probed = append(s.probed, info)
+	}
+	return s.Source.ProbeLibrary(path, library)
+}
+
+// wrapped returns a Config of slowProbes. Nobody looks at what programs have loaded.
+func wrapped(functions ...string) (Config, *slowProbes) {
+	s := &slowProbes{}
+	return Config{Functions: functions, searchEvery: time.Hour, wrap: func(of event.Source) event.Source { s.Source = of; return s }}, s
+}
+
 // TestALinkedLibrary: a library that is known by its name alone, and that only the program knows where to find, is watched from its
 // first call on. Nobody looks at what the program has loaded.
 func TestALinkedLibrary(t *testing.T) {
 	library, path := buildPieces(t)
 	for name, command := range map[string][]string{"the command": {path}, "a child": {"sh", "-c", `"$0" wait; true`, path}} {
 		t.Run(name, func(t *testing.T) {
-			w := newWatcher(t, Config{Functions: []string{"libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)"}, searchEvery: time.Hour})
+			cfg, probes := wrapped("libpool.so:pool_alloc(size=2,out=3),pool_free(address=2)")
+			w := newWatcher(t, cfg)
 			c := start(t, w, command[0], command[1:]...)
 			if len(command) > 1 { // it waits
 				info, err := os.Stat(library)
 				require.NoError(t, err)
 				require.Eventually(t, func() bool {
-					w.discovery.mu.Lock()
-					defer w.discovery.mu.Unlock()
-					return slices.ContainsFunc(w.discovery.files, func(f probed) bool { return os.SameFile(f.file, info) })
+					probes.mu.Lock()
+					defer probes.mu.Unlock()
+					return slices.ContainsFunc(probes.probed, func(f os.FileInfo) bool { return os.SameFile(f, info) })
 				}, time.Minute, time.Millisecond)
 				fmt.Fprintln(c.in)
 			}
@@ -181,14 +206,15 @@ func ownDriver(t *testing.T, dir string) (path string) {
 
 // TestCallsBeforeTheProbes: a program ends before the libcuda that it is linked with has probes. The watcher says so.
 func TestCallsBeforeTheProbes(t *testing.T) {
-	w := newWatcher(t, Config{searchEvery: time.Hour})
+	cfg, probes := wrapped()
+	w := newWatcher(t, cfg)
 	path := ownDriver(t, filepath.Join(t.TempDir(), "own"))
 	c := start(t, w, "sh", "-c", `read line; "$0" leak 3 </dev/null; true`, path)
-	w.discovery.mu.Lock() // which delays the probes
+	probes.mu.Lock()
 	fmt.Fprintln(c.in)
 	want := c.live(t)
 	c.end(t)
-	w.discovery.mu.Unlock()
+	probes.mu.Unlock()
 	w.Sync()
 	assert.Len(t, want, 3)
 	assert.Empty(t, w.Sources())
@@ -200,12 +226,12 @@ func TestCallsBeforeTheProbes(t *testing.T) {
 func TestExitedPrograms(t *testing.T) {
 	w := newWatcher(t, Config{searchEvery: time.Hour})
 	path := ownDriver(t, filepath.Join(t.TempDir(), "own"))
-	w.discovery.programStarted(event.Program{PID: 1 << 30, Number: event.Now()}, "/bin/sh")
+	w.discovery.ProgramStarted(event.Program{PID: 1 << 30, Number: event.Now()}, "/bin/sh")
 	require.Empty(t, w.Warnings())
-	w.discovery.programStarted(event.Program{PID: 1 << 30, Number: event.Now()}, "./client")
+	w.discovery.ProgramStarted(event.Program{PID: 1 << 30, Number: event.Now()}, "./client")
 	require.Len(t, w.Warnings(), 1)
 	assert.Contains(t, w.Warnings()[0], "ended before it was seen what it is linked with")
-	w.discovery.programStarted(event.Program{PID: 1 << 30, Number: event.Now()}, path)
+	w.discovery.ProgramStarted(event.Program{PID: 1 << 30, Number: event.Now()}, path)
 	require.Len(t, w.Warnings(), 2)
 	assert.Contains(t, w.Warnings()[1], "libcuda.so.1 before it was found")
 	assert.Empty(t, w.prior)

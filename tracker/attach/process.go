@@ -11,8 +11,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// process is a process that has called a watched function. Only the watcher's reader uses it.
-type process struct {
+// watchedProcess is a process that has called a watched function. Only the watcher's reader uses it.
+type watchedProcess struct {
 	w       *Watcher
 	symbols *symbols.Process
 	ledger  *ledger.Process
@@ -26,9 +26,9 @@ type processState struct {
 	sources map[ledger.Device]*Source
 }
 
-func newProcess(w *Watcher, pid uint32) *process {
-	start := w.starts[pid]
-	p := &process{
+func newProcess(w *Watcher, pid uint32) *watchedProcess {
+	start := w.tree.Start(pid)
+	p := &watchedProcess{
 		w: w, processState: &processState{sources: make(map[ledger.Device]*Source)},
 		symbols: symbols.NewProcess(int(pid), start, w.events, w.pythons, w.cfg.maxStacks),
 	}
@@ -41,7 +41,7 @@ func newProcess(w *Watcher, pid uint32) *process {
 }
 
 // newLedger makes the source of a device, and returns its ledger. The caller holds w.mu.
-func (p *process) newLedger(d ledger.Device, prior *ledger.Prior) *ledger.Ledger {
+func (p *watchedProcess) newLedger(d ledger.Device, prior *ledger.Prior) *ledger.Ledger {
 	s := &Source{w: p.w, process: p.processState, device: d, ledger: ledger.New(p.symbols.Stacks(), p.w.cfg.maxEvents), priorBytes: prior.On(d)}
 	p.sources[d] = s
 	p.w.addSource(s)
@@ -49,7 +49,7 @@ func (p *process) newLedger(d ledger.Device, prior *ledger.Prior) *ledger.Ledger
 }
 
 // setOrigin sets the origin to that of a start record, or to what can be read now if that is newer.
-func (p *process) setOrigin(pid int, start event.StartRecord) {
+func (p *watchedProcess) setOrigin(pid int, start event.StartRecord) {
 	origin := start.Origin
 	origin.PID, origin.Program = pid, cmp.Or(start.Origin.Program, start.Comm)
 	switch now := event.OriginOf(pid); {
@@ -64,7 +64,7 @@ func (p *process) setOrigin(pid int, start event.StartRecord) {
 }
 
 // exec ends the current program of the process, with its buffers and contexts.
-func (p *process) exec(now time.Duration, start event.StartRecord) {
+func (p *watchedProcess) exec(now time.Duration, start event.StartRecord) {
 	p.w.mu.Lock()
 	p.ledger.Exec(now)
 	p.w.mu.Unlock()
@@ -72,8 +72,17 @@ func (p *process) exec(now time.Duration, start event.StartRecord) {
 	p.setOrigin(p.origin.PID, start)
 }
 
+// codeUnloaded records that code may have been unmapped since a generation. program is the one that the
+// process runs; "" if that is unknown.
+func (p *watchedProcess) codeUnloaded(since uint32, program string) {
+	p.symbols.CodeUnloaded(since)
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	p.origin.Program = cmp.Or(program, p.origin.Program)
+}
+
 // exit stops the clocks of the sources, so that nothing ages any more. The caller holds w.mu.
-func (p *process) exit(now time.Duration) {
+func (p *watchedProcess) exit(now time.Duration) {
 	p.end = p.w.start.Add(now)
 	for _, s := range p.sources {
 		s.wake()
@@ -81,7 +90,7 @@ func (p *process) exit(now time.Duration) {
 }
 
 // call applies a call of a watched function.
-func (p *process) call(e *event.Event, now time.Duration) {
+func (p *watchedProcess) call(e *event.Event, now time.Duration) {
 	var stack tables.StackID
 	if f := p.w.functions[e.Function]; f.Effect.RecordsStack() {
 		stack = p.symbols.Stack(e, f) // may read files, so without the lock

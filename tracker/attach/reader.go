@@ -1,12 +1,10 @@
 package attach
 
 import (
-	"cmp"
 	"errors"
 	"os"
 	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/internal/container"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 )
 
@@ -31,147 +29,83 @@ func (w *Watcher) read() {
 	}
 }
 
+// apply applies an event: to the process tree, and to the process's code or ledgers.
 func (w *Watcher) apply(e *event.Event) {
-	now := max(0, time.Duration(int64(e.Time-w.clock)))
+	now := w.since(e.Time)
 	if e.LoadedDriver {
 		w.used(Loaded)
 	}
+	p := w.processes[e.PID] // nil if it has called no watched function
 	switch e.Phase {
 	case event.Forked:
-		w.fork(e)
+		if p != nil {
+			w.tree.SetMaps(e.PID, p.symbols.Maps())
+		}
+		delete(w.processes, w.tree.Fork(e))
 	case event.Execed:
-		w.exec(e, now)
+		w.exec(e, p, now)
 	case event.CodeLoaded:
-		w.codeLoaded(e)
+		if e.Start != nil {
+			w.tree.SetMaps(e.PID, e.Start.Maps)
+		}
+		if e.Start != nil && p != nil {
+			p.symbols.CodeLoaded(e.Start.All)
+		}
 	case event.CodeUnloaded:
-		w.codeUnloaded(e.PID, uint32(e.Args[1]))
+		program := w.tree.CodeUnloaded(e.PID, uint32(e.Args[1]))
+		if p != nil {
+			p.codeUnloaded(uint32(e.Args[1]), program)
+		}
 	case event.Exited:
-		w.exit(e, now)
+		w.exit(e, p, now)
 	case event.PythonCode:
 		w.pythons.AddCode(int(e.PID), e.CodeObject)
 	default:
-		w.call(e, now)
+		w.call(e, p, now)
 	}
 }
 
-// fork adds a process, which runs the program of its parent. State of an earlier process with the
-// same number, whose exit event was lost, is dropped.
-func (w *Watcher) fork(e *event.Event) {
-	child, since, cgroup := uint32(e.Args[0]), uint32(e.Args[1]), e.Args[2]
-	delete(w.processes, child)
-	delete(w.starts, child)
-	record := e.Start
-	if parent, ok := w.starts[e.PID]; ok && record == nil {
-		if p := w.processes[e.PID]; p != nil {
-			parent.Maps = p.symbols.Maps()
-		}
-		if parent.Cgroup != cgroup { // the parent has moved to another since
-			parent.Origin.Container = container.Of(int(child))
-		}
-		parent.Origin.PID, parent.Since = int(child), since
-		record = &parent
-	}
-	w.recordStart(child, since, cgroup, record, "")
+// since returns how long after the start of the watcher a time by the clock of the events is.
+func (w *Watcher) since(clock uint64) time.Duration {
+	return max(0, time.Duration(int64(clock-w.clock)))
 }
 
-// exec replaces the program of a process. The old mappings would name the wrong code, and the memory
-// that the old program held is freed.
-func (w *Watcher) exec(e *event.Event, now time.Duration) {
-	pid, began := e.PID, now
+// exec ends the program of a process. The memory that it held is freed.
+func (w *Watcher) exec(e *event.Event, p *watchedProcess, now time.Duration) {
+	began := now
 	if generation := e.Args[0]; generation != 0 { // it precedes the event: the new interpreter may have been found in between
-		began = time.Duration(int64(generation - w.clock))
+		began = w.since(generation)
 	}
-	w.pythons.Forget(int(pid), w.start.Add(began))
-	before := w.starts[pid]
-	delete(w.starts, pid)
-	w.recordStart(pid, uint32(e.Args[0]), e.Args[2], e.Start, e.Comm())
-	if record := w.starts[pid]; record.Origin.PID == 0 && record.Cgroup != 0 && record.Cgroup == before.Cgroup { // the process is gone, and its control group has not changed
-		record.Origin.Container = before.Origin.Container
-		w.starts[pid] = record
-	}
+	start := w.tree.Exec(e, w.start.Add(began))
 	w.mu.Lock()
-	delete(w.prior, pid)
+	delete(w.prior, e.PID)
 	w.mu.Unlock()
-	if p := w.processes[pid]; p != nil {
-		p.exec(now, w.starts[pid])
+	if p != nil {
+		p.exec(now, start)
 	}
-}
-
-// event.CodeLoaded records the mappings of a process that has loaded more code.
-func (w *Watcher) codeLoaded(e *event.Event) {
-	if e.Start == nil {
-		return
-	}
-	record := w.starts[e.PID]
-	record.Maps = e.Start.Maps
-	w.starts[e.PID] = record
-	if p := w.processes[e.PID]; p != nil {
-		p.symbols.CodeLoaded(record.All)
-	}
-}
-
-// codeUnloaded records that code of a process may be unmapped from now on.
-func (w *Watcher) codeUnloaded(pid, since uint32) {
-	record, ok := w.starts[pid]
-	if ok {
-		record.All, record.Since = record.Linked, since
-		if record.Origin.Program == "" { // its exec was read too late; there was no other exec since
-			origin := event.OriginOf(int(pid))
-			if _, now, ok := w.events.CodeGeneration(int(pid)); ok && now == since {
-				record.Origin = origin
-			}
-		}
-		w.starts[pid] = record
-	}
-	if p := w.processes[pid]; p != nil {
-		p.symbols.CodeUnloaded(since)
-		w.mu.Lock()
-		p.origin.Program = cmp.Or(record.Origin.Program, p.origin.Program)
-		w.mu.Unlock()
-	}
-}
-
-// recordStart records which program a process runs: the process may have ended when its first call
-// is read. What the process itself reported is preferred, since it was read at the right moment.
-func (w *Watcher) recordStart(pid, since uint32, group uint64, reported *event.StartRecord, comm string) {
-	w.discovery.add(int(pid))
-	go w.pythons.AwaitInterpreter(int(pid))
-	if reported == nil {
-		reported = event.ReadStartRecord(int(pid), w.events, since)
-	}
-	if reported == nil {
-		reported = &event.StartRecord{Since: since}
-	}
-	record := *reported
-	record.Cgroup, record.Comm = group, cmp.Or(comm, record.Comm)
-	w.starts[pid] = record
 }
 
 // exit ends a thread, and with the last one its process. The sources of a process stay; a later
 // process with the same number gets new ones.
-func (w *Watcher) exit(e *event.Event, now time.Duration) {
-	p := w.processes[e.PID]
+func (w *Watcher) exit(e *event.Event, p *watchedProcess, now time.Duration) {
 	if p != nil {
 		p.ledger.EndThread(e.TID)
 	}
 	if last := e.Args[0] == 1; !last {
 		return
 	}
-	w.discovery.remove(int(e.PID))
-	w.pythons.Forget(int(e.PID), w.start.Add(now))
 	w.mu.Lock()
 	delete(w.prior, e.PID)
 	if p != nil {
 		p.exit(now)
 	}
 	w.mu.Unlock()
-	w.events.RemoveUnwindRules(int(e.PID))
-	delete(w.starts, e.PID)
+	w.tree.Exit(e.PID, w.start.Add(now))
 	delete(w.processes, e.PID)
 }
 
 // call applies a call of a watched function. The first one of a process makes its ledgers.
-func (w *Watcher) call(e *event.Event, now time.Duration) {
+func (w *Watcher) call(e *event.Event, p *watchedProcess, now time.Duration) {
 	if int(e.Function) >= len(w.functions) {
 		return
 	}
@@ -187,7 +121,6 @@ func (w *Watcher) call(e *event.Event, now time.Duration) {
 	case f.Library == "":
 		w.used(Called)
 	}
-	p := w.processes[e.PID]
 	if p == nil {
 		p = newProcess(w, e.PID)
 		w.processes[e.PID] = p

@@ -83,3 +83,38 @@ type Maps struct {
 
 // InRoot returns the path, outside of a process's container, of a file with a path inside.
 func InRoot(pid int, path string) string { return fmt.Sprintf("/proc/%d/root%s", pid, path) }
+
+// HasEnded reports whether a process has exited. It may still be a zombie.
+func HasEnded(pid int) bool {
+	_, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	return err != nil
+}
+
+// Descendants returns the process tree below a process.
+func Descendants(pid int) (all []int) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	children := make(map[int][]int)
+	for _, e := range entries {
+		child, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
+		if err != nil {
+			continue
+		}
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(fields) > 1 {
+			parent, _ := strconv.Atoi(fields[1])
+			children[parent] = append(children[parent], child)
+		}
+	}
+	todo := children[pid]
+	for len(todo) > 0 {
+		all, todo = append(all, todo[0]), append(todo[1:], children[todo[0]]...)
+	}
+	return all
+}

@@ -1,7 +1,6 @@
-package attach
+package process
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -22,10 +20,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
 )
 
-// discovery finds the files of libcuda and of the libraries that Config.Functions names, and has their
-// functions probed. It watches the processes that may load more of them.
-type discovery struct {
-	report  reporter
+// Discovery finds the files of libcuda and of the libraries of other functions, and has their functions
+// probed. It watches the processes that may load more of them.
+type Discovery struct {
+	report  Reporter
 	events  event.Source
 	pythons *python.Processes
 	stopped chan struct{}
@@ -40,8 +38,8 @@ type discovery struct {
 	exists map[string]bool // wanted libraries with a file
 }
 
-// reporter takes what a discovery finds out. Any goroutine may call its methods, and holds no lock.
-type reporter interface {
+// Reporter takes what a discovery finds out. Any goroutine may call its methods, and holds no lock.
+type Reporter interface {
 	// Warn takes a reason why the ledgers may be inaccurate from now on.
 	Warn(reason string)
 	// LoadedDriver learns that a process has loaded libcuda.
@@ -60,11 +58,12 @@ type probed struct {
 
 const maxFailed = 1 << 10
 
-// loaders are the files of loader. Before glibc 2.34 dlopen is in libdl.
+// loaders are the files of event.Loader. Before glibc 2.34 dlopen is in libdl.
 var loaders = []string{"libc.so.6", "libdl.so.2"}
 
-func newDiscovery(report reporter, to event.Source, functions []event.Function, runs *python.Processes) *discovery {
-	l := &discovery{report: report, events: to, pythons: runs, functions: functions, stopped: make(chan struct{}), pids: make(map[int]bool), failed: make(map[string]bool), exists: make(map[string]bool)}
+// NewDiscovery returns a discovery of the libraries of functions. It probes nothing yet.
+func NewDiscovery(report Reporter, to event.Source, functions []event.Function, runs *python.Processes) *Discovery {
+	l := &Discovery{report: report, events: to, pythons: runs, functions: functions, stopped: make(chan struct{}), pids: make(map[int]bool), failed: make(map[string]bool), exists: make(map[string]bool)}
 	for _, f := range functions {
 		if !slices.Contains(l.wanted, f.Library) {
 			l.wanted = append(l.wanted, f.Library)
@@ -73,8 +72,8 @@ func newDiscovery(report reporter, to event.Source, functions []event.Function, 
 	return l
 }
 
-// stop ends the discovery: nothing is probed any more. It returns the libraries without a file.
-func (l *discovery) stop() (missing []string) {
+// Stop ends the discovery: nothing is probed any more. It returns the libraries without a file.
+func (l *Discovery) Stop() (missing []string) {
 	close(l.stopped)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +86,8 @@ func (l *discovery) stop() (missing []string) {
 	return missing
 }
 
-func (l *discovery) add(pid int) {
+// Add adds a process to those that may load a library.
+func (l *Discovery) Add(pid int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.pids != nil { // not stopped
@@ -95,7 +95,7 @@ func (l *discovery) add(pid int) {
 	}
 }
 
-func (l *discovery) remove(pid int) {
+func (l *Discovery) remove(pid int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.pids, pid)
@@ -103,7 +103,7 @@ func (l *discovery) remove(pid int) {
 
 // probe probes a file, once. isNew is true for a watched library that had no probes before. The
 // caller holds l.mu.
-func (l *discovery) probe(path, library string) (its probed, isNew bool, err error) {
+func (l *Discovery) probe(path, library string) (its probed, isNew bool, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return its, false, err
@@ -122,7 +122,7 @@ func (l *discovery) probe(path, library string) (its probed, isNew bool, err err
 }
 
 // findVoidResults records the functions that return nothing according to a library's file.
-func (l *discovery) findVoidResults(path, library string) {
+func (l *Discovery) findVoidResults(path, library string) {
 	for i, f := range l.functions {
 		if f.Library == library && f.Effect == event.LibraryAllocates && !f.Returned && !f.Void && symbols.ReturnsNothing(path, f.Symbols[0]) {
 			l.report.ReturnsNothing(i)
@@ -130,9 +130,9 @@ func (l *discovery) findVoidResults(path, library string) {
 	}
 }
 
-// probeFirst probes libraries before any process loads them. given are the files of libcuda; if nil,
+// ProbeFirst probes libraries before any process loads them. given are the files of libcuda; if nil,
 // they are searched for.
-func (l *discovery) probeFirst(given []string) error {
+func (l *Discovery) ProbeFirst(given []string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, library := range l.wanted {
@@ -158,7 +158,7 @@ func (l *discovery) probeFirst(given []string) error {
 
 // probeAny probes those of a library's files that exist, or all of them if certain. If none exists that
 // is no error: a process may have its own copy.
-func (l *discovery) probeAny(library string, paths []string, certain bool) error {
+func (l *Discovery) probeAny(library string, paths []string, certain bool) error {
 	var errs []error
 	known := len(l.files)
 	for _, path := range paths {
@@ -176,8 +176,8 @@ func (l *discovery) probeAny(library string, paths []string, certain bool) error
 	return nil
 }
 
-// scanLoop scans the processes at intervals until the watcher is closed.
-func (l *discovery) scanLoop(every time.Duration) {
+// ScanLoop scans the processes at intervals until the watcher is closed.
+func (l *Discovery) ScanLoop(every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -185,15 +185,15 @@ func (l *discovery) scanLoop(every time.Duration) {
 		case <-l.stopped:
 			return
 		case <-ticker.C:
-			if err := l.scan(); err != nil {
+			if err := l.Scan(); err != nil {
 				l.report.Warn(err.Error())
 			}
 		}
 	}
 }
 
-// scan probes files that processes have loaded, and records the processes whose calls may be missing.
-func (l *discovery) scan() error {
+// Scan probes files that processes have loaded, and records the processes whose calls may be missing.
+func (l *Discovery) Scan() error {
 	late, err := l.probeLoaded()
 	for pid, path := range late {
 		l.noteLate(pid, path)
@@ -203,7 +203,7 @@ func (l *discovery) scan() error {
 
 // probeLoaded probes the files that processes have loaded. It returns the processes that loaded a file
 // before it was probed.
-func (l *discovery) probeLoaded() (late map[int]string, err error) {
+func (l *Discovery) probeLoaded() (late map[int]string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	late = make(map[int]string)
@@ -224,7 +224,7 @@ func (l *discovery) probeLoaded() (late map[int]string, err error) {
 				continue
 			}
 			its, isNew, err := l.probe(file, library)
-			if errors.Is(err, fs.ErrNotExist) && hasEnded(pid) { // after its maps were read: its root is gone
+			if errors.Is(err, fs.ErrNotExist) && procfs.HasEnded(pid) { // after its maps were read: its root is gone
 				its, isNew, err = l.probe(m.Path, library)
 			}
 			if err != nil {
@@ -246,17 +246,17 @@ func (l *discovery) probeLoaded() (late map[int]string, err error) {
 	return late, nil
 }
 
-// programStarted probes the libraries that a program which has just started is linked with, usually
+// ProgramStarted probes the libraries that a program which has just started is linked with, usually
 // before the dynamic loader loads them. If calls may have come before the probes, it adds a warning,
 // even if the program has ended by now.
-func (l *discovery) programStarted(of event.Program, file string) {
+func (l *Discovery) ProgramStarted(of event.Program, file string) {
 	pid := int(of.PID)
-	fresh := l.probeLinked(linked.OfProcess(pid), of.Number)
+	fresh := l.ProbeLinked(linked.OfProcess(pid), of.Number)
 	if !l.stillRuns(of) { // so the list may be incomplete, or another program's
 		if _, err := os.Stat(file); err != nil || !filepath.IsAbs(file) {
 			l.report.Warn("a program ended before it was seen what it is linked with: name the files of libraries that programs bring along (--library, --functions)")
 		}
-		maps.Copy(fresh, l.probeLinked(linked.OfCommand(file, "", os.Environ()), of.Number))
+		maps.Copy(fresh, l.ProbeLinked(linked.OfCommand(file, "", os.Environ()), of.Number))
 	}
 	for path, its := range fresh {
 		if hasLoaded(pid, its) || !l.stillRuns(of) {
@@ -266,20 +266,14 @@ func (l *discovery) programStarted(of event.Program, file string) {
 }
 
 // stillRuns reports whether a process still runs a program, and has unmapped none of its code.
-func (l *discovery) stillRuns(of event.Program) bool {
+func (l *Discovery) stillRuns(of event.Program) bool {
 	_, since, ok := l.events.CodeGeneration(int(of.PID))
-	return ok && since == uint32(of.Number) && !hasEnded(int(of.PID))
+	return ok && since == uint32(of.Number) && !procfs.HasEnded(int(of.PID))
 }
 
-// hasEnded reports whether a process has exited. It may still be a zombie.
-func hasEnded(pid int) bool {
-	_, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	return err != nil
-}
-
-// probeLinked probes the libraries that a program is linked with, and returns those that were not
+// ProbeLinked probes the libraries that a program is linked with, and returns those that were not
 // probed before it started. Errors of a file are reported when it is loaded.
-func (l *discovery) probeLinked(with linked.Program, began uint64) map[string]probed {
+func (l *Discovery) ProbeLinked(with linked.Program, began uint64) map[string]probed {
 	fresh, late := make(map[string]probed), make(map[int]string)
 	for _, path := range with.Libraries() {
 		library, ok := l.libraryOf(path)
@@ -308,7 +302,7 @@ func (l *discovery) probeLinked(with linked.Program, began uint64) map[string]pr
 }
 
 // addProcessesWith adds to to the processes that have loaded a file. The caller holds l.mu.
-func (l *discovery) addProcessesWith(its probed, path string, to map[int]string) {
+func (l *Discovery) addProcessesWith(its probed, path string, to map[int]string) {
 	for pid := range l.pids {
 		if hasLoaded(pid, its) {
 			to[pid] = path
@@ -327,13 +321,13 @@ func hasLoaded(pid int, its probed) bool {
 
 // noteLate reports that a process may have called a library before it was probed. The caller must not
 // hold a lock.
-func (l *discovery) noteLate(pid int, path string) {
+func (l *Discovery) noteLate(pid int, path string) {
 	library, _ := l.libraryOf(path)
 	l.report.LoadedEarly(pid, path, library == "")
 }
 
 // libraryOf returns the wanted library that the file at path belongs to.
-func (l *discovery) libraryOf(path string) (library string, ok bool) {
+func (l *Discovery) libraryOf(path string) (library string, ok bool) {
 	if slices.Contains(loaders, filepath.Base(path)) {
 		return event.Loader, true
 	}
@@ -345,33 +339,4 @@ func (l *discovery) libraryOf(path string) (library string, ok bool) {
 		}
 	}
 	return "", false
-}
-
-// descendants returns the process tree below a process.
-func descendants(pid int) (all []int) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	children := make(map[int][]int)
-	for _, e := range entries {
-		child, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
-		if err != nil {
-			continue
-		}
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if len(fields) > 1 {
-			parent, _ := strconv.Atoi(fields[1])
-			children[parent] = append(children[parent], child)
-		}
-	}
-	todo := children[pid]
-	for len(todo) > 0 {
-		all, todo = append(all, todo[0]), append(todo[1:], children[todo[0]]...)
-	}
-	return all
 }

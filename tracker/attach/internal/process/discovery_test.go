@@ -1,6 +1,6 @@
 //go:build linux
 
-package attach
+package process
 
 import (
 	"errors"
@@ -46,20 +46,20 @@ func (r *reports) LoadedEarly(pid int, _ string, _ bool) {
 }
 
 // ofThisProcess is of this process, which has loaded its own file.
-func ofThisProcess(t *testing.T, err error) *discovery {
+func ofThisProcess(t *testing.T, err error) *Discovery {
 	self, exeErr := os.Executable()
 	require.NoError(t, exeErr)
 	found := &reports{}
-	l := newDiscovery(found, anyLibrary{err: err}, []event.Function{{Library: self}}, python.NewProcesses(nil, nil))
+	l := NewDiscovery(found, anyLibrary{err: err}, []event.Function{{Library: self}}, python.NewProcesses(nil, nil))
 	found.holds = &l.mu
-	l.add(os.Getpid())
+	l.Add(os.Getpid())
 	return l
 }
 
 // TestALibraryThatIsFoundLate is reported without a lock.
 func TestALibraryThatIsFoundLate(t *testing.T) {
 	l := ofThisProcess(t, nil)
-	require.NoError(t, l.scan())
+	require.NoError(t, l.Scan())
 	assert.Equal(t, []int{os.Getpid()}, l.report.(*reports).early)
 }
 
@@ -70,7 +70,7 @@ func TestALibraryOfTwoProcesses(t *testing.T) {
 	path, err = filepath.EvalSymlinks(path)
 	require.NoError(t, err)
 	found := &reports{}
-	l := newDiscovery(found, anyLibrary{}, []event.Function{{Library: path}}, python.NewProcesses(nil, nil))
+	l := NewDiscovery(found, anyLibrary{}, []event.Function{{Library: path}}, python.NewProcesses(nil, nil))
 	for range 2 {
 		cmd := exec.Command(path)
 		in, err := cmd.StdinPipe()
@@ -78,22 +78,22 @@ func TestALibraryOfTwoProcesses(t *testing.T) {
 		require.NoError(t, cmd.Start()) // after its exec
 		defer cmd.Wait()
 		defer in.Close()
-		l.add(cmd.Process.Pid)
+		l.Add(cmd.Process.Pid)
 	}
-	require.NoError(t, l.scan())
+	require.NoError(t, l.Scan())
 	assert.Len(t, found.early, 2)
 }
 
 // TestLibrariesThatCannotBeWatched are reported once, and what is kept of them is bounded.
 func TestLibrariesThatCannotBeWatched(t *testing.T) {
 	l := ofThisProcess(t, errors.New("no symbols"))
-	assert.ErrorContains(t, l.scan(), "no symbols")
-	assert.NoError(t, l.scan())
+	assert.ErrorContains(t, l.Scan(), "no symbols")
+	assert.NoError(t, l.Scan())
 	clear(l.failed)
 	for i := range maxFailed {
 		l.failed[string(rune(i))] = true
 	}
-	assert.Error(t, l.scan())
+	assert.Error(t, l.Scan())
 	assert.LessOrEqual(t, len(l.failed), maxFailed)
 }
 
@@ -110,9 +110,9 @@ func TestFilesOfALibrary(t *testing.T) {
 	assert.Subset(t, linked.DefaultLibraries("libpool.so"), want)
 	assert.NotContains(t, linked.DefaultLibraries("libpool.so"), library+".txt")
 	for given, its := range map[string]int{"libpool.so": 3, library: 3, library + ".0": 2} {
-		l := newDiscovery(&reports{}, anyLibrary{}, []event.Function{{Library: given}}, python.NewProcesses(nil, nil))
-		require.NoError(t, l.probeFirst(nil))
-		assert.Empty(t, l.stop(), "it exists")
+		l := NewDiscovery(&reports{}, anyLibrary{}, []event.Function{{Library: given}}, python.NewProcesses(nil, nil))
+		require.NoError(t, l.ProbeFirst(nil))
+		assert.Empty(t, l.Stop(), "it exists")
 		found := 0
 		for _, path := range want {
 			info, err := os.Stat(path)
@@ -129,7 +129,7 @@ func TestFilesOfALibrary(t *testing.T) {
 
 // TestALibraryThatIsNowhere is distinguished from one that was found late.
 func TestALibraryThatIsNowhere(t *testing.T) {
-	l := newDiscovery(&reports{}, anyLibrary{}, []event.Function{{}, {Library: "libnowhere.so"}}, python.NewProcesses(nil, nil))
-	require.NoError(t, l.probeFirst(nil))
-	assert.Equal(t, []string{"libnowhere.so"}, l.stop())
+	l := NewDiscovery(&reports{}, anyLibrary{}, []event.Function{{}, {Library: "libnowhere.so"}}, python.NewProcesses(nil, nil))
+	require.NoError(t, l.ProbeFirst(nil))
+	assert.Equal(t, []string{"libnowhere.so"}, l.Stop())
 }
