@@ -111,12 +111,12 @@ static INLINE int start_stack(registers *r, word id, const struct generation *g,
 	s->at.fp = FRAME_POINTER(r);
 	s->past_unknown = 0;
 	s->window_at = 0;
-	s->tries = 0;
+	s->chain = s->tries = s->threads = 0;
 	if (s->kept_generation != g->code) {
 		s->kept_generation = g->code;
 		s->kept_rules = 0;
 	}
-	return go_on(r, bpf_map_lookup_elem(&interpreters, &pid) ? FIND_PYTHON : UNWIND);
+	return go_on(r, s, bpf_map_lookup_elem(&interpreters, &pid) ? FIND_PYTHON : UNWIND);
 }
 
 SEC("uprobe.multi/leave")

@@ -90,8 +90,10 @@ static INLINE word check_code(py_reader *r, word code, uint32_t *first)
 		for (uint32_t i = 0; i < MAX_NEW && i < n; i++)
 			if (s->new_code[i] == code)
 				return 0;
+		// Each takes a program: others are needed for the next frames, for the stack, and for a copy of that.
+		uint32_t others = s->chain + CHAIN_OF_PYTHON - (uint32_t)s->event.python / FRAMES_AT_ONCE + CHAIN_OF_FRAMES + 1;
 		asm volatile("" : "+r"(n));
-		if (n >= MAX_NEW)
+		if (n >= MAX_NEW || n + others >= CHAIN)
 			return PY_NOT_COPIED;
 		s->new_code[n] = code;
 		s->new_codes = n + 1;
@@ -220,7 +222,7 @@ int copy_code(registers *r)
 		if (!p || !copy_one(&reader, id, code))
 			mark(s, code);
 		if (n)
-			return go_on(r, COPY_CODE);
+			return go_on(r, s, COPY_CODE);
 	}
-	return go_on(r, UNWIND);
+	return go_on(r, s, UNWIND);
 }

@@ -39,16 +39,12 @@ const volatile uint32_t attached_to;    // else this program has copies, one for
 
 #include "unwind.h"
 
-typedef struct {
-	struct scratch *s;
-	const struct interpreter *p;
-} py_reader;
-enum py_part;
-struct py_frame;
-static INLINE const word *py_read(py_reader *r, enum py_part part, word at, word size);
-static INLINE void py_found(py_reader *r, unsigned n, const struct py_frame *f);
-
 #include "python.h"
+
+struct py_reader {
+	struct scratch *s;
+	const struct interpreter *p; // the interpreter of the process
+};
 
 // A function that is watched.
 struct function {
@@ -109,7 +105,7 @@ struct rule_key {
 };
 
 // scratch is where a thread's stack and event are worked out. Its first part stays from one call to the next.
-enum { WINDOW = 1 << 10, KEPT_RULES = 32, KEPT_CODES = 64, MAX_NEW = 20, MAX_FILE = 192, MAX_NAME = 96 };
+enum { WINDOW = 1 << 10, KEPT_RULES = 32, KEPT_CODES = 64, MAX_NEW = 24, MAX_FILE = 192, MAX_NAME = 96 };
 
 struct scratch {
 	// The rules of the innermost frames at the latest call, from which the next seldom differs.
@@ -136,7 +132,8 @@ struct scratch {
 	word interpreter, found;      // of Python, whose threads are searched, and the thread that was found
 	word python_at;               // the thread of Python, or the frame
 	word python_is_kept;          // what is in codes is known
-	uint32_t tries;               // to find the thread of Python
+	uint32_t chain;               // number of programs that ran one after the other
+	uint32_t tries, threads;      // to find the thread of Python, and number of those that were searched
 	uint32_t new_codes;           // number of unknown code objects
 	word new_code[MAX_NEW];
 	word head[PY_PART_WORDS];     // of a code object: PY_HEAD_WORDS
@@ -170,11 +167,16 @@ MAP(rules, LRU_HASH, 1 << 16, struct rule_key, struct unwind_rule);
 enum { LOST_COUNT, LOST_SINCE, LOST_SLOTS }; // how many events the ring buffer had no room for, and when the first was
 MAP(loss, ARRAY, LOST_SLOTS, uint32_t, word);
 
-// Programs that others go on with. The kernel allows a chain of 33: the most is FIND_PYTHON MAX_TRIES times, WALK_PYTHON MAX_PYTHON / FRAMES_AT_ONCE
-// times, COPY_CODE MAX_NEW times, UNWIND MAX_FRAMES / FRAMES_AT_ONCE times, and COPY_STACK.
+// Programs that others go on with. The verifier takes long for a loop of many turns: each makes a few, and then goes on with itself.
 enum { FIND_PYTHON, WALK_PYTHON, COPY_CODE, UNWIND, COPY_STACK, TAIL_CALLS };
 
-enum { FRAMES_AT_ONCE = 32, MAX_TRIES = 3 }; // of a stack: the verifier takes long for more; to find the thread of Python
+enum {
+	THREADS_AT_ONCE = 64,
+	FRAMES_AT_ONCE = 16,
+	CHAIN = 33, // programs after the first that the kernel allows
+	CHAIN_OF_FRAMES = MAX_FRAMES / FRAMES_AT_ONCE,
+	CHAIN_OF_PYTHON = MAX_PYTHON / FRAMES_AT_ONCE,
+};
 
 int find_python(registers *r), walk_python(registers *r), copy_code(registers *r), unwind(registers *r), copy_stack(registers *r);
 
@@ -210,9 +212,10 @@ static INLINE void lose(void)
 		*first = bpf_ktime_get_ns();
 }
 
-// go_on continues with another program. It returns only if the kernel has too many calls in a chain.
-static INLINE int go_on(void *ctx, uint32_t program)
+// go_on continues with another program. It returns only if that is not possible.
+static INLINE int go_on(void *ctx, struct scratch *s, uint32_t program)
 {
+	s->chain++;
 	bpf_tail_call(ctx, &tail_calls, program);
 	lose();
 	return 0;

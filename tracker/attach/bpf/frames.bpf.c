@@ -3,11 +3,12 @@
 // Walks the frames of Python that a thread runs. The reader finds the interpreter of a process, and puts its layout into a map.
 
 enum {
-	MAX_THREADS = 512,      // of Python, and interpreters, that are searched
-	STATUS_BOUND = 8,       // see python.StatusBound
+	MAX_THREADS = 512, // of Python, and interpreters, that are searched
+	MAX_TRIES = 3,     // to find the thread: others may end while their list is walked
+	STATUS_BOUND = 8,  // see python.StatusBound
 };
 
-#define UNKNOWN_THREAD (~(word)0)
+enum search { FOUND_NONE, FOUND, UNKNOWN_THREAD, SEARCH_ON };
 
 static INLINE word user_word(word at)
 {
@@ -23,30 +24,34 @@ static INLINE word in_window(const struct scratch *s, word at)
 	return *(const word *)(s->window + (at & (WINDOW - 1)));
 }
 
-// find_thread finds Python's thread, and returns its address, 0 if there is none, or UNKNOWN_THREAD. A thread of the system may have a Python thread in
-// several interpreters; its status says which one is bound. If two are bound, another thread of the system made one of them, and the right one is
-// unknown. Before 3.12 threads have no such status: there must be a single interpreter then. In its list, a thread that has not started yet looks
-// like the thread that made it, and is in front of that.
-static INLINE word find_thread(struct scratch *s, const struct interpreter *p, word self)
+// find_thread looks for Python's thread among the next threads. A thread of the system may have a Python thread in several interpreters; its status
+// says which one is bound. If two are bound, another thread of the system made one of them, and the right one is unknown. Before 3.12 threads have no
+// such status: there must be a single interpreter then. In its list, a thread that has not started yet looks like the thread that made it, and is in
+// front of that.
+static INLINE enum search find_thread(struct scratch *s, const struct interpreter *p, word self)
 {
-	s->found = 0;
-	s->interpreter = user_word(p->first);
-	s->python_at = user_word(s->interpreter + p->threads);
-	if (p->status == PY_NONE && user_word(s->interpreter + p->next))
-		return UNKNOWN_THREAD;
-	for (uint32_t i = 0; i < MAX_THREADS; i++) {
+	if (!s->threads) {
+		s->found = 0;
+		s->interpreter = user_word(p->first);
+		s->python_at = user_word(s->interpreter + p->threads);
+		if (p->status == PY_NONE && user_word(s->interpreter + p->next))
+			return UNKNOWN_THREAD;
+	}
+	s->threads += THREADS_AT_ONCE;
+	for (uint32_t turn = 0; turn < THREADS_AT_ONCE; turn++) {
 		asm volatile("" : : : "memory");
 		word size = p->thread_size, at = s->python_at;
 		if (!at) {
 			s->interpreter = user_word(s->interpreter + p->next);
 			if (!s->interpreter)
-				return s->found;
+				return s->found ? FOUND : FOUND_NONE;
 			s->python_at = user_word(s->interpreter + p->threads);
 			continue;
 		}
+		s->python_at = 0;
 		asm volatile("" : "+r"(size));
 		if (size > WINDOW || bpf_probe_read_user(s->window, size, (void *)at))
-			return UNKNOWN_THREAD;
+			continue;
 		s->python_at = in_window(s, p->next_thread);
 		if (in_window(s, p->thread_id) != self)
 			continue;
@@ -59,7 +64,7 @@ static INLINE word find_thread(struct scratch *s, const struct interpreter *p, w
 			s->python_at = 0;
 		}
 	}
-	return UNKNOWN_THREAD;
+	return s->threads < MAX_THREADS ? SEARCH_ON : UNKNOWN_THREAD;
 }
 
 // read_frame reads a frame into the window, and returns where it is there; NULL if it cannot be read. Where the frames of callers are in front of it,
@@ -106,7 +111,14 @@ static INLINE void py_found(py_reader *r, unsigned n, const struct py_frame *f)
 	s->event.python = n + 1;
 }
 
-// find_python finds the innermost frame. Other threads may end while their list is walked, so it runs again if it finds none.
+// try_again reports whether there is another try to find the thread, and programs left for it.
+static INLINE bool try_again(struct scratch *s)
+{
+	s->threads = 0;
+	return ++s->tries < MAX_TRIES && s->chain + MAX_THREADS / THREADS_AT_ONCE + CHAIN_OF_PYTHON + CHAIN_OF_FRAMES + 1 < CHAIN;
+}
+
+// find_python finds the innermost frame.
 SEC("uprobe.multi/find_python")
 int find_python(registers *r)
 {
@@ -118,20 +130,21 @@ int find_python(registers *r)
 	if (!s)
 		return 0;
 	if (!p || !copied)
-		return go_on(r, UNWIND);
-	word at = find_thread(s, p, python_thread(id)), number = *copied;
-	if (!at && ++s->tries < MAX_TRIES)
-		return go_on(r, FIND_PYTHON);
-	if (!at || at == UNKNOWN_THREAD)
-		return go_on(r, UNWIND);
+		return go_on(r, s, UNWIND);
+	word number = *copied; // a copy from now on is one that this walk may not know of
+	enum search how = find_thread(s, p, python_thread(id));
+	if (how == SEARCH_ON || (how == FOUND_NONE && try_again(s)))
+		return go_on(r, s, FIND_PYTHON);
+	s->window_at = 0;
+	if (how != FOUND)
+		return go_on(r, s, UNWIND);
 	py_reader reader = {s, p};
-	s->python_at = py_innermost(&reader, &p->layout, at);
+	s->python_at = py_innermost(&reader, &p->layout, s->found);
 	s->new_codes = 0;
 	s->walks++;
 	s->python_is_kept = s->kept_copies == number && !p->layout.compares_text;
 	s->kept_copies = number;
-	s->window_at = 0;
-	return go_on(r, WALK_PYTHON);
+	return go_on(r, s, WALK_PYTHON);
 }
 
 // walk_frames adds the next frames, from the innermost outwards, and reports whether there may be more.
@@ -163,6 +176,6 @@ int walk_python(registers *r)
 		return 0;
 	py_reader reader = {s, p};
 	if (p && walk_frames(&reader))
-		return go_on(r, WALK_PYTHON);
-	return go_on(r, s->new_codes ? COPY_CODE : UNWIND);
+		return go_on(r, s, WALK_PYTHON);
+	return go_on(r, s, s->new_codes ? COPY_CODE : UNWIND);
 }

@@ -118,10 +118,10 @@ int unwind(registers *r)
 		return 0;
 	enum end end = walk_stack(s, id);
 	if (end == CONTINUED)
-		return go_on(r, UNWIND);
+		return go_on(r, s, UNWIND);
 	s->event.total_end = end;
 	if (s->past_unknown)
-		return go_on(r, COPY_STACK);
+		return go_on(r, s, COPY_STACK);
 	s->event.depth = s->event.total;
 	s->event.end = end;
 	output(s, BPF_RB_NO_WAKEUP);

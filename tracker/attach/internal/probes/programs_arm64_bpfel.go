@@ -183,9 +183,11 @@ type programsScratch struct {
 	Found        uint64
 	PythonAt     uint64
 	PythonIsKept uint64
+	Chain        uint32
 	Tries        uint32
+	Threads      uint32
 	NewCodes     uint32
-	NewCode      [20]uint64
+	NewCode      [24]uint64
 	Head         [16]uint64
 	Texts        [288]uint8
 	Event        programsEvent
