@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -134,6 +135,43 @@ func TestProcessesThatEndedBeforeTheyWereSeen(t *testing.T) {
 			}
 			assert.Empty(t, w.Warnings())
 		})
+	}
+}
+
+// TestPreloadedExecs: a process that executes 20 programs, each of which allocates, has one ledger, with what the last one
+// allocated. The watcher falls behind, or not.
+func TestPreloadedExecs(t *testing.T) {
+	program := build(t, "execs", func(out, libs string) *exec.Cmd {
+		return exec.Command(compiler(), "-g", "-O1", "-Wall", "-Werror", "-o", out, "testdata/execs.c", "-L"+libs, "-l:libcuda.so.1", "-lpthread")
+	})
+	const programs = 20
+	for name, args := range map[string][]string{"": {"0", "0"}, "threads": {"3", "0"}, "pauses": {"0", "20000"}, "threads and pauses": {"3", "5000"}} {
+		for _, held := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, held up: %v", name, held), func(t *testing.T) {
+				w := newPreload(t)
+				if held {
+					w.mu.Lock()
+				}
+				c := start(t, w, program, append([]string{strconv.Itoa(programs)}, args...)...)
+				c.live(t)
+				if held {
+					w.mu.Unlock()
+				}
+				w.Sync()
+				require.Empty(t, w.Warnings())
+				require.Len(t, w.Sources(), 1)
+				s := w.Sources()[0]
+				assert.EqualValues(t, 1, s.Snapshot().Live.Count)
+				if args[0] == "0" {
+					assert.EqualValues(t, programs*(programs+1)/2, s.Snapshot().Total.Count)
+				}
+				assert.Equal(t, "execs", s.Origin().Program)
+				assert.Equal(t, 7, c.end(t))
+				require.Eventually(t, s.hasEnded, time.Minute, time.Millisecond)
+				assert.Len(t, w.Sources(), 1)
+				assert.Empty(t, w.Warnings())
+			})
+		}
 	}
 }
 

@@ -17,19 +17,24 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 )
 
-// Source is the event source of programs that have loaded the shim. Each process has a connection, and
+// Source is the event source of programs that have loaded the shim. Each program has a connection, and
 // writes events into a ring buffer in shared memory; if it cannot have one, it sends them. One goroutine
 // reads them.
 type Source struct {
 	shim
 	listeners       [2]int // an abstract name in the network namespace, and a file; -1 if missing
 	epollFD, wakeFD int
-	peers           map[int]*peer // by the descriptors of the connection and of the pidfd
-	ready           []int         // descriptors that may have something to read
-	polled          []*peer       // whose ring buffers are polled; the others wake the reader
+	lastID          uint64 // see watchFD
+	connections     map[uint64]*connection
+	pidfds          map[uint64]*process
+	processes       map[uint32]*process // the latest with each number
+	strangers       []*connection       // whose first message has not been read, in the order in which they were accepted
+	ready           []*process          // that may have something to read
+	polled          []*process          // whose ring buffers are polled; the others wake the reader
 	buffer          [max(event.MostSize, python.LargestCopy)]byte
 
 	count, since uint64 // lost events
+	warning      error  // of which the reader has not been told
 
 	mu                sync.Mutex
 	flushing, closing bool
@@ -42,27 +47,40 @@ const maxQueued = 1 << 14
 // PollMS is the poll interval in milliseconds, for processes that keep writing into their ring buffers.
 const PollMS = 10
 
-// peer is a process with a connection.
-type peer struct {
-	pid           uint32
-	socket        int   // -1 when it is closed
-	pidfd         int   // readable when the process has ended; -1 before Linux 5.3
-	previous      *peer // the connection of the same process before an exec
-	ring          *ring // nil if it has none
-	authenticated bool  // it has sent the token
+// connection is the connection of one program of a process.
+type connection struct {
+	pid      uint32
+	socket   int    // -1 when it is closed
+	id       uint64 // see Source.watchFD
+	listener int    // index in Source.listeners
+	of       *process
+	began    uint64 // time of its first message by its clock
+	started  uint64 // start time of its process, which an exec does not change; 0 if unknown
+	ring     *ring  // nil if it has none
 
 	readable     bool      // the connection may have something to read
 	closed       bool      // the connection has ended
 	disconnected bool      // it has closed the connection and continues: it cannot wake the reader
-	polled       bool      // it is in Source.polled
 	mapsRead     uint64    // number of messages with new mappings that were read
 	checkedAt    time.Time // when its mappings were read last, since it is disconnected
 }
 
-// watchFD adds a file descriptor to those that the reader waits for.
-func (s *Source) watchFD(fd int) error {
-	return unix.EpollCtl(s.epollFD, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
+// What epoll reports has a number that is never used again. A file descriptor is, as soon as it is
+// closed: a report of the one before it may still be waiting.
+const wakeID = 2 // the listeners have their indexes
+
+// watchFD adds a file descriptor to those that the reader waits for, and returns its number.
+func (s *Source) watchFD(fd int) (id uint64, err error) {
+	s.lastID++
+	return s.lastID, s.watchAs(s.lastID, fd)
 }
+
+func (s *Source) watchAs(id uint64, fd int) error {
+	return unix.EpollCtl(s.epollFD, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(id), Pad: int32(id >> 32)})
+}
+
+// idOf returns the number of what epoll reports.
+func idOf(e unix.EpollEvent) uint64 { return uint64(uint32(e.Fd)) | uint64(uint32(e.Pad))<<32 }
 
 // countLost counts lost events.
 func (s *Source) countLost(n, since uint64) {
@@ -75,8 +93,8 @@ func (s *Source) countLost(n, since uint64) {
 // Lost returns the lost events, including those that processes report.
 func (s *Source) Lost() (count, since uint64) {
 	count, since = s.count, s.since
-	for fd, p := range s.peers {
-		if n, first := p.ring.Lost(); n > 0 && fd == p.socket {
+	for _, c := range s.connections {
+		if n, first := c.ring.Lost(); n > 0 {
 			if count == 0 || first < since {
 				since = first
 			}
@@ -84,6 +102,73 @@ func (s *Source) Lost() (count, since uint64) {
 		}
 	}
 	return count, since
+}
+
+// fromRing reads an event from a program's ring buffer.
+func (s *Source) fromRing(e *event.Event, c *connection) bool {
+	for {
+		record, err := c.ring.Next(s.buffer[:])
+		if err == nil && record == nil {
+			return false
+		}
+		if err != nil || !decodeFrom(e, c, record) {
+			s.countLost(1, event.Now())
+			s.closeConnection(c) // its process is still watched
+			return false
+		}
+		if e.Phase != event.CodeLoaded {
+			return true
+		}
+		if c.mapsRead < e.Args[0] && s.fromSocket(e, c) { // the mappings were sent before the event
+			return true
+		}
+	}
+}
+
+// fromSocket reads an event from a program's connection.
+func (s *Source) fromSocket(e *event.Event, c *connection) bool {
+	var rights [64]byte
+	n, with, _, _, err := unix.Recvmsg(c.socket, s.buffer[:], rights[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	if err == unix.EAGAIN || err == unix.EINTR {
+		c.readable = false
+		return false
+	}
+	if err != nil || n == 0 {
+		c.readable, c.closed = false, true
+		return false
+	}
+	if good := decodeFrom(e, c, s.buffer[:n]); good {
+		if c.receiveFiles(rights[:max(0, with)], e) != nil {
+			s.countLost(1, event.Now())
+			s.closeConnection(c)
+		}
+		if e.Phase == event.CodeLoaded {
+			c.mapsRead++
+		}
+		return true
+	}
+	for _, fd := range receivedFDs(rights[:max(0, with)]) {
+		unix.Close(fd)
+	}
+	return false
+}
+
+// decodeFrom parses a record of a process, and reports whether it is an event. The process ID is that of
+// the connection, whatever the record says.
+func decodeFrom(e *event.Event, c *connection, text []byte) bool {
+	if e.Decode(text) != nil || e.Phase >= event.StackPart && e.Phase != event.PythonCode {
+		return false
+	}
+	e.PID = c.pid
+	switch e.Phase {
+	case event.Forked: // the arguments were the token; the last one says which files came: see receiveFiles
+		e.Args, e.LoadedDriver = [6]uint64{0: uint64(c.pid), 5: e.Args[5]}, true
+	case event.Execed:
+		e.Args, e.LoadedDriver = [6]uint64{5: e.Args[5]}, true
+	case event.Exited:
+		e.Args[0] = 0 // a thread: the pidfd reports the end of a process
+	}
+	return true
 }
 
 // The files that a process sends with an event, in this order: a bit of the event's last argument
@@ -94,9 +179,9 @@ const (
 	sendsMaps                // a copy of its mappings
 )
 
-// receiveFiles takes the files that came with an event. After an error nothing of the process can be
+// receiveFiles takes the files that came with an event. After an error nothing of the program can be
 // read.
-func (p *peer) receiveFiles(rights []byte, e *event.Event) (err error) {
+func (c *connection) receiveFiles(rights []byte, e *event.Event) (err error) {
 	files := receivedFDs(rights)
 	next := func(bit uint64) int {
 		if e.Args[5]&bit == 0 || len(files) == 0 {
@@ -107,11 +192,11 @@ func (p *peer) receiveFiles(rights []byte, e *event.Event) (err error) {
 		return fd
 	}
 	memory, program, maps := next(SendsRing), next(sendsProgram), next(sendsMaps)
-	if memory >= 0 && p.ring == nil {
-		p.ring, err = openRing(memory)
+	if memory >= 0 && c.ring == nil {
+		c.ring, err = openRing(memory)
 	}
 	if maps >= 0 {
-		e.Start = p.startRecord(program, maps)
+		e.Start = c.startRecord(program, maps)
 	}
 	for _, fd := range append(files, memory, program, maps) {
 		if fd >= 0 {
@@ -133,9 +218,9 @@ func receivedFDs(rights []byte) (files []int) {
 // maxMaps is the maximum size of the text of mappings. A process with a thousand libraries has 0.5 MB.
 const maxMaps = 16 << 20
 
-// event.StartRecord returns the start record that a process sent. The process may have ended by now.
-func (p *peer) startRecord(program, maps int) *event.StartRecord {
-	b := event.StartRecord{Origin: event.OriginOf(int(p.pid))}
+// startRecord returns the start record that a process sent. The process may have ended by now.
+func (c *connection) startRecord(program, maps int) *event.StartRecord {
+	b := event.StartRecord{Origin: event.OriginOf(int(c.pid))}
 	if exe, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", program)); program >= 0 && err == nil {
 		b.Origin.Program = path.Base(strings.TrimSuffix(exe, " (deleted)"))
 	}
@@ -149,26 +234,16 @@ func (p *peer) startRecord(program, maps int) *event.StartRecord {
 	return &b
 }
 
-// closePeer closes all descriptors of a process.
-func (s *Source) closePeer(p *peer) {
-	s.closeConnection(p)
-	s.closeFD(&p.pidfd)
-}
-
-// closeConnection closes a process's connection and ring buffer.
-func (s *Source) closeConnection(p *peer) {
-	if count, since := p.ring.Lost(); count > 0 {
+// closeConnection closes a connection and its ring buffer.
+func (s *Source) closeConnection(c *connection) {
+	if c.socket < 0 {
+		return
+	}
+	if count, since := c.ring.Lost(); count > 0 {
 		s.countLost(count, since)
 	}
-	p.ring.Close()
-	p.ring, p.readable = nil, false
-	s.closeFD(&p.socket)
-}
-
-func (s *Source) closeFD(fd *int) {
-	if *fd >= 0 {
-		delete(s.peers, *fd)
-		unix.Close(*fd)
-	}
-	*fd = -1
+	c.ring.Close()
+	unix.Close(c.socket)
+	delete(s.connections, c.id)
+	c.ring, c.readable, c.socket = nil, false, -1
 }

@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,7 +23,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/unwind"
 )
 
-// newSockets listens for programs that will load the shim, which it builds in front of a driver's library:
+// New listens for programs that will load the shim, which it builds in front of a driver's library:
 // the first of paths that exists. headers has the C headers that the shim shares with the kernel's programs,
 // each in a folder. A call waits at most waitMS milliseconds for a watcher that does not
 // read; 0 is two seconds.
@@ -40,18 +39,13 @@ func New(paths []string, functions []event.Function, headers fs.FS, waitMS int) 
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{listeners: [2]int{-1, -1}, epollFD: -1, wakeFD: -1, peers: make(map[int]*peer)}
+	s := newSource()
 	if s.Dir, err = buildShim(functions, driver, headers, cmp.Or(waitMS, 2000)); err != nil {
 		return nil, err
 	}
 	if resolved, err := filepath.EvalSymlinks(s.Dir); err == nil {
 		s.Dir = resolved // as the maps of a process have it
 	}
-	var secret [16]byte
-	rand.Read(secret[:])
-	s.Token = hex.EncodeToString(secret[:])
-	s.Name = fmt.Sprintf("gpumemtrack-%d-%s", os.Getpid(), rand.Text()[:8])
-	s.File = filepath.Join(s.Dir, s.Name)
 	if err := s.listen(); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("a socket for the shim library: %w", err)
@@ -59,10 +53,22 @@ func New(paths []string, functions []event.Function, headers fs.FS, waitMS int) 
 	return s, nil
 }
 
+func newSource() *Source {
+	return &Source{
+		listeners: [2]int{-1, -1}, epollFD: -1, wakeFD: -1, lastID: wakeID,
+		connections: make(map[uint64]*connection), pidfds: make(map[uint64]*process), processes: make(map[uint32]*process),
+	}
+}
+
 // listen listens at an abstract name, which is short and works in every mount namespace, and at a file,
 // which works in every network namespace.
 func (s *Source) listen() (err error) {
 	removeStale(s.Dir)
+	var secret [16]byte
+	rand.Read(secret[:])
+	s.Token = hex.EncodeToString(secret[:])
+	s.Name = fmt.Sprintf("gpumemtrack-%d-%s", os.Getpid(), rand.Text()[:8])
+	s.File = filepath.Join(s.Dir, s.Name)
 	if s.epollFD, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return err
 	}
@@ -74,10 +80,10 @@ func (s *Source) listen() (err error) {
 	}
 	if s.listeners[1], err = listenAt(s.File); err != nil { // too long a path, or a file system without sockets
 		s.File = ""
-		return errors.Join(s.watchFD(s.listeners[0]), s.watchFD(s.wakeFD))
+		return errors.Join(s.watchAs(0, s.listeners[0]), s.watchAs(wakeID, s.wakeFD))
 	}
 	_ = os.Chmod(s.File, 0o666) // the token authenticates: a program may change its user
-	return errors.Join(s.watchFD(s.listeners[0]), s.watchFD(s.listeners[1]), s.watchFD(s.wakeFD))
+	return errors.Join(s.watchAs(0, s.listeners[0]), s.watchAs(1, s.listeners[1]), s.watchAs(wakeID, s.wakeFD))
 }
 
 func listenAt(name string) (fd int, err error) {
@@ -125,24 +131,21 @@ func (*Source) ReadExecs(func(event.Program, string), func(int)) {}
 func (*Source) LoadUnwindRule(int, uint32, uint64, unwind.CompactRule) {}
 
 // Next waits for an event. The error is os.ErrClosed after interrupt, and event.ErrFlushed when all
-// that was there at a flush has been read.
+// that was there at a flush has been read; any other says why the ledgers may be inaccurate.
 func (s *Source) Next(e *event.Event) error {
 	for {
+		if err := s.warning; err != nil {
+			s.warning = nil
+			return err
+		}
 		for len(s.ready) > 0 {
 			if s.flushed() {
 				return event.ErrFlushed
 			}
-			fd := s.ready[0]
-			s.ready = s.ready[1:]
-			p := s.peers[fd]
-			switch {
-			case slices.Contains(s.listeners[:], fd):
-				s.accept(fd)
-			case p == nil:
-			case fd == p.socket && s.receive(e, p):
-				s.ready = append(s.ready, fd) // there may be more
-				return nil
-			case fd == p.pidfd && s.drainExited(e, p):
+			p := s.ready[0]
+			s.ready, p.queued = s.ready[1:], false
+			if s.receive(e, p) {
+				s.enqueue(p) // there may be more
 				return nil
 			}
 		}
@@ -152,7 +155,7 @@ func (s *Source) Next(e *event.Event) error {
 	}
 }
 
-// wait fills ready. Processes that have ended come last, since they may have left events to read.
+// wait fills ready.
 func (s *Source) wait() error {
 	s.mu.Lock()
 	flushing, closing := s.flushing, s.closing
@@ -188,56 +191,27 @@ func (s *Source) wait() error {
 
 // schedule adds to ready what epoll reports.
 func (s *Source) schedule(some []unix.EpollEvent) {
-	var ends []int
+	isNew := false
 	for _, it := range some {
-		fd := int(it.Fd)
-		p := s.peers[fd]
-		switch {
-		case fd == s.wakeFD:
+		id := idOf(it)
+		switch c, p := s.connections[id], s.pidfds[id]; {
+		case id == wakeID:
 			var count [8]byte
 			_, _ = unix.Read(s.wakeFD, count[:]) // of an eventfd that is readable
-		case p == nil:
-			s.ready = append(s.ready, fd)
-		case p.pidfd == fd:
-			p.readable = p.socket >= 0 && !p.disconnected
-			ends = append(ends, fd)
-		default:
-			p.readable = true
-			if !p.polled {
-				p.polled = true
-				s.polled = append(s.polled, p)
-			}
-			if !slices.Contains(s.ready, fd) {
-				s.ready = append(s.ready, fd)
-			}
+		case id < wakeID || c != nil && c.of == nil:
+			isNew = true
+		case c != nil:
+			c.readable = true
+			s.poll(c.of)
+			s.enqueue(c.of)
+		case p != nil:
+			s.end(p)
+			isNew = true
 		}
 	}
-	s.ready = append(s.ready, ends...)
-}
-
-// pollRings adds to ready each process whose ring buffer has events, and each that has closed its
-// connection and then executed another program, which nothing else reports.
-func (s *Source) pollRings(flushing bool) {
-	s.polled = slices.DeleteFunc(s.polled, func(p *peer) bool {
-		if p.disconnected && p.socket >= 0 && (flushing || time.Since(p.checkedAt) > recheckInterval) {
-			p.checkedAt, p.closed = time.Now(), !s.mayHaveShim(p)
-		}
-		if p.closed || !p.ring.Empty() {
-			s.ready = append(s.ready, p.socket)
-		}
-		return p.socket < 0
-	})
-}
-
-// recheckInterval is how often the mappings of a process without a connection are checked.
-const recheckInterval = 100 * time.Millisecond
-
-// stopPollingIdle makes processes that wrote nothing during a poll interval wake the reader instead.
-func (s *Source) stopPollingIdle() {
-	s.polled = slices.DeleteFunc(s.polled, func(p *peer) bool {
-		p.polled = p.socket >= 0 && (p.disconnected || !p.ring.RequestWake())
-		return !p.polled
-	})
+	if isNew {
+		s.greet()
+	}
 }
 
 // flushed reports that all events of before a flush are read, to a reader that always has more to read.
@@ -248,7 +222,8 @@ func (s *Source) flushed() bool {
 		return false
 	}
 	if s.left == 0 {
-		s.left = maxQueued * (len(s.peers) + 1)
+		s.greet() // a program of before the flush may not have been accepted
+		s.left = maxQueued * (len(s.connections) + 1)
 	}
 	s.left--
 	if s.left == 0 {
@@ -286,8 +261,11 @@ func (s *Source) Detach() {}
 
 // Close closes all connections. The watched programs continue undisturbed. The reader must have ended.
 func (s *Source) Close() {
-	for _, p := range s.peers {
-		s.closePeer(p)
+	for _, c := range s.connections {
+		s.closeConnection(c)
+	}
+	for _, p := range s.pidfds {
+		s.end(p)
 	}
 	for _, fd := range []int{s.listeners[0], s.listeners[1], s.epollFD, s.wakeFD} {
 		if fd >= 0 {
