@@ -28,7 +28,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
 )
 
-// The rows of the tables begin with a command's name. DUMP, DUMPS and RECORDING are files to read, LEAK is
+// The rows of the tables begin with a command's name. DUMP, DUMPS, LOG and RECORDING are files to read, LEAK is
 // a program to run; DIR is the folder of the output that the test is about, ELSEWHERE one of other outputs.
 
 // printing lists each way in which a command prints to standard output.
@@ -56,6 +56,8 @@ var printing = [][]string{
 	{"replay", "DUMP", "--smallest", "--json"},
 	{"explain", "DUMP"},
 	{"explain", "DUMP", "--json"},
+	{"explain", "LOG"},
+	{"explain", "LOG", "--json"},
 	{"explain", "DUMPS"},
 	{"explain", "DUMPS", "--json"},
 	{"demo", "--dir", "DIR", "--pause", "0"},
@@ -156,6 +158,8 @@ func newPlaces(t *testing.T) *places {
 		require.NoError(t, err)
 		require.NoError(t, errors.Join(tr.Dump().WriteJSON(file), file.Close()))
 	}
+	const message = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.65 GiB of which 1.12 GiB is free.\n"
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(p.samples), "error.log"), []byte(message), 0o600))
 	var stderr bytes.Buffer
 	require.Zero(t, cli.Run([]string{"record", "--source", "sim", "--duration", "50ms", "--interval", "10ms", "-o", p.samples}, nil, io.Discard, &stderr, All...), &stderr)
 	return p
@@ -185,7 +189,7 @@ func (p *places) args(t *testing.T, row []string, dir string) []string {
 			require.NoError(t, err, "%s", text)
 		}
 	}
-	words := strings.NewReplacer("DUMPS", filepath.Dir(p.dump)+"/*", "DUMP", p.dump, "RECORDING", p.samples, "DIR", dir, "ELSEWHERE", t.TempDir())
+	words := strings.NewReplacer("DUMPS", filepath.Dir(p.dump)+"/*", "DUMP", p.dump, "RECORDING", p.samples, "LOG", filepath.Join(filepath.Dir(p.samples), "error.log"), "DIR", dir, "ELSEWHERE", t.TempDir())
 	out := make([]string, 0, len(row)+1)
 	for _, word := range row {
 		if word == "LEAK" {

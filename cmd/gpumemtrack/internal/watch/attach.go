@@ -44,8 +44,8 @@ func Attach(a *cli.App) *cobra.Command {
 lines of code allocate it: a command and the processes that it starts, or with
 --pid a running process and those that it will start. It prints a table of what
 was allocated and freed at each --every. At the end it prints what is still
-live, with call stacks, and the lines that held memory at the peak if that was
-much more. The exit code is the command's.
+live, with call stacks, and what was live at the peak, by line, if that was much
+more. The exit code is the command's.
 
 It needs Linux 5.8 or newer on amd64 or arm64, and root, or CAP_BPF, CAP_PERFMON
 and CAP_SYS_PTRACE. Each call that allocates or frees takes some microseconds
@@ -56,7 +56,8 @@ intercepts the calls to libcuda.
 It sees what the driver sees. A program with its own cache, such as PyTorch,
 allocates large segments now and then: --functions pytorch shows what is in
 them.`,
-		Example: `  sudo gpumemtrack attach -- ./train --epochs 3
+		Example: `  gpumemtrack attach --preload -- python train.py
+  sudo gpumemtrack attach -- ./train --epochs 3
   sudo gpumemtrack attach -o leak.html --every 1m --pid 4711`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -152,6 +153,62 @@ func TestAttachHasTheCommandsExitCode(t *testing.T) {
 	assert.Equal(t, 0, run([]string{"attach", "--preload", "-o", file, "--", "true"}, nil, &stdout, &stderr))
 	assert.Contains(t, stderr.String(), file+" was not written")
 	assert.NoFileExists(t, file)
+}
+
+// TestAttachEndsWithItsReader: where nobody reads the tables of a process, attach ends, silently, and the process goes on.
+// With a file to write it does not.
+func TestAttachEndsWithItsReader(t *testing.T) {
+	libs := canAttach(t)
+	dir := t.TempDir()
+	program, source := filepath.Join(dir, "busy"), filepath.Join(dir, "busy.c")
+	require.NoError(t, os.WriteFile(source, []byte(`
+		int cuInit(unsigned), cuCtxCreate_v2(void **, unsigned, int), cuMemAlloc_v2(unsigned long long *, unsigned long), usleep(unsigned);
+		int main(void) {
+			void *context;
+			unsigned long long p;
+			if (cuInit(0) || cuCtxCreate_v2(&context, 0, 0))
+				return 1;
+			while (!cuMemAlloc_v2(&p, 512))
+				usleep(10000);
+			return 2;
+		}`), 0o600))
+	text, err := exec.Command("gcc", "-g", "-w", "-o", program, source, "-L"+libs.Dir, "-l:libcuda.so.1").CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	t.Setenv("LD_LIBRARY_PATH", libs.Dir)
+	t.Setenv("GPUEMU_STATE", filepath.Join(dir, "%p"))
+	for _, flags := range [][]string{{"--json"}, nil, {"-o", filepath.Join(dir, "a.dump.json")}} {
+		cmd := exec.Command(program)
+		require.NoError(t, cmd.Start())
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		ended := make(chan int, 1)
+		var stderr bytes.Buffer
+		go func() {
+			ended <- run(append([]string{"attach", "--every", "10ms", "--pid", fmt.Sprint(cmd.Process.Pid)}, flags...), nil, w, &stderr)
+		}()
+		_, err = r.Read(make([]byte, 1))
+		require.NoError(t, err)
+		require.NoError(t, r.Close())
+		code := 0
+		if slices.Contains(flags, "-o") {
+			select {
+			case <-ended:
+				assert.Fail(t, "the file was still to write")
+			case <-time.After(300 * time.Millisecond):
+			}
+			require.NoError(t, cmd.Process.Kill())
+			code = <-ended
+			assert.FileExists(t, flags[1])
+		} else {
+			code = <-ended
+			require.NoError(t, cmd.Process.Kill())
+		}
+		assert.Equal(t, cli.ExitSignal+int(syscall.SIGPIPE), code)
+		assert.NotContains(t, stderr.String(), "EPIPE")
+		assert.NotContains(t, stderr.String(), "broken pipe")
+		_ = cmd.Wait() // it was killed
+		require.NoError(t, w.Close())
+	}
 }
 
 // TestAttachToWhatAllocatesNothing: it is a failure only if a file was asked for.

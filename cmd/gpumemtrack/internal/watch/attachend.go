@@ -45,13 +45,13 @@ func attachedEnd(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOption
 	for _, d := range w.Warnings() {
 		fmt.Fprintf(a.Stderr, "%s: %s\n", cli.ProgramName, d)
 	}
-	r := w.Dump()
 	switch {
-	case r == nil:
+	case len(w.Sources()) == 0:
 		return o.nothingSeen(a, w.DriverUse())
 	case to == nil:
 		return nil
 	}
+	r := w.Dump()
 	write, err := cli.Writer(&files.File{Format: "dump", Usage: export.FromDump(r), Dump: r}, *to, -1)
 	if err != nil {
 		return err
