@@ -28,16 +28,18 @@ enum { BPF_RB_AVAIL_DATA };
 #define INLINE __always_inline
 #define ADDRESS address_bits
 
-typedef struct scratch memory;
-static INLINE int read_word(memory *m, word at, word *to);
-
 // Set before the programs are loaded.
 const volatile word address_bits = ~(word)0; // of a return address: the others may sign it
 const volatile uint32_t ring_bytes = 1 << 24;
 const volatile bool has_cookie;         // a probe has a cookie, which says what it is attached to
 const volatile uint32_t attached_to;    // else this program has copies, one for each function or static probe
 
-#include "unwind.h"
+#include "stack.h"
+
+struct unwinding {
+	struct scratch *s;
+	word id; // of the thread
+};
 
 #include "python.h"
 
@@ -124,7 +126,7 @@ struct scratch {
 
 	word window_at;               // address of the window; 0 if it holds nothing
 	uint8_t window[WINDOW + PY_MAX_PART]; // a part of the stack: to read each word by itself would double the cost
-	struct frame at;              // the frame that unwinding is at
+	struct unwind_frame at;       // the frame that unwinding is at
 	struct unwind_rule rule;      // its rule
 	uint32_t past_unknown;        // behind an address without a rule
 	struct stack_start unknown;   // the frame of that
@@ -174,8 +176,8 @@ enum {
 	THREADS_AT_ONCE = 64,
 	FRAMES_AT_ONCE = 16,
 	CHAIN = 33, // programs after the first that the kernel allows
-	CHAIN_OF_FRAMES = MAX_FRAMES / FRAMES_AT_ONCE,
-	CHAIN_OF_PYTHON = MAX_PYTHON / FRAMES_AT_ONCE,
+	CHAIN_OF_FRAMES = MAX_FRAMES / FRAMES_AT_ONCE + 1,
+	CHAIN_OF_PYTHON = MAX_PYTHON / FRAMES_AT_ONCE + 1,
 };
 
 int find_python(registers *r), walk_python(registers *r), copy_code(registers *r), unwind(registers *r), copy_stack(registers *r);

@@ -14,17 +14,6 @@ enum phase {
 	PYTHON_CODE,   // see struct code_copy
 };
 
-// end says why a stack ends.
-enum end {
-	NOT_REPORTED, // by the preloaded library
-	COMPLETE,     // at the outermost frame
-	NO_CALLER,
-	UNKNOWN_FUNCTION, // there is no unwind rule for the last address, so the stack was copied
-	COPY_DROPPED,     // the same, but the ring buffer was too full for a copy
-	TRUNCATED,        // there are more than MAX_FRAMES
-	CONTINUED,        // it does not end yet
-};
-
 struct record {
 	uint64_t time; // ns of the monotonic clock
 	uint32_t tid, pid, function, phase;

@@ -13,9 +13,10 @@ static INLINE int fill_window(struct scratch *s, word at, uint32_t size)
 	return 0;
 }
 
-// read_word reads a word of the stack, most times from the window.
-static INLINE int read_word(memory *s, word at, word *to)
+// unwind_read reads most words from the window.
+static INLINE int unwind_read(unwinding *u, word at, word *to)
 {
+	struct scratch *s = u->s;
 	word into = at - s->window_at;
 	if (into > WINDOW - sizeof *to) {
 		into = 0;
@@ -27,12 +28,25 @@ static INLINE int read_word(memory *s, word at, word *to)
 	return 1;
 }
 
+// unwind_found adds a return address to the event.
+static INLINE int unwind_found(unwinding *u, const struct unwind_frame *f)
+{
+	struct event *e = &u->s->event;
+	uint32_t i = e->total, to = 2 * (uint32_t)e->python + i;
+	asm volatile("" : "+r"(to) : : "memory"); // what the verifier need not know from one turn to the next is in the scratch buffer
+	if (i >= MAX_FRAMES || to >= sizeof e->frames / sizeof *e->frames)
+		return 0;
+	e->frames[to] = f->pc;
+	e->total = i + 1;
+	return 1;
+}
+
 // note_unknown records the frame of an address without a rule.
-static INLINE void note_unknown(struct scratch *s, word id, uint32_t n)
+static INLINE void note_unknown(struct scratch *s, word id)
 {
 	struct thread *t = bpf_map_lookup_elem(&threads, &id);
 	s->past_unknown = 1;
-	s->event.depth = n;
+	s->event.depth = s->event.total;
 	s->event.end = UNKNOWN_FUNCTION;
 	s->unknown.sp = s->at.sp;
 	s->unknown.fp = s->at.fp;
@@ -43,15 +57,17 @@ static INLINE void note_unknown(struct scratch *s, word id, uint32_t n)
 	}
 }
 
-// find_rule sets the rule of a frame. Behind an address without one, it is that of functions with frame pointers: it may be wrong, but may be
-// all that there is beyond the copied part.
-static INLINE void find_rule(struct scratch *s, word id, uint32_t i)
+// unwind_find looks first at the rules of the thread's latest stack. Behind an address without a rule, it is that of functions with frame pointers: it
+// may be wrong, but may be all that there is beyond the copied part.
+static INLINE const struct unwind_rule *unwind_find(unwinding *u, const struct unwind_frame *f)
 {
-	struct rule_key key = {id >> 32, s->event.generation, s->at.pc};
+	struct scratch *s = u->s;
+	struct rule_key key = {u->id >> 32, s->event.generation, f->pc};
+	uint32_t i = s->event.total - 1;
 	if (!s->past_unknown) {
 		if (i < KEPT_RULES && i < s->kept_rules && s->rules[i].pc == key.pc) {
 			s->rule = s->rules[i].rule;
-			return;
+			return &s->rule;
 		}
 		struct unwind_rule *rule = bpf_map_lookup_elem(&rules, &key);
 		if (rule) {
@@ -62,43 +78,21 @@ static INLINE void find_rule(struct scratch *s, word id, uint32_t i)
 				if (i == s->kept_rules)
 					s->kept_rules = i + 1;
 			}
-			return;
+			return &s->rule;
 		}
-		note_unknown(s, id, i + 1);
+		note_unknown(s, u->id);
 	}
 	s->rule = FRAME_POINTER_RULE;
+	return &s->rule;
 }
 
-// step_out continues where the kernel has replaced a return address.
-static INLINE int step_out(struct frame *f, word id)
+static INLINE int unwind_saved(unwinding *u, struct unwind_frame *f)
 {
-	struct thread *t = bpf_map_lookup_elem(&threads, &id);
+	struct thread *t = bpf_map_lookup_elem(&threads, &u->id);
 	if (!t || !t->calls[1].is_current || t->calls[1].stack + POPS_RETURN != f->sp)
 		return 0;
 	f->pc = t->calls[1].saved_return;
 	return 1;
-}
-
-// walk_stack adds the next return addresses of a stack to an event, and returns why there are no more; CONTINUED if there may be. The verifier follows
-// each turn of the loop: all that it need not know is in the scratch buffer.
-static INLINE enum end walk_stack(struct scratch *s, word id)
-{
-	for (uint32_t turn = 0; turn < FRAMES_AT_ONCE; turn++) {
-		uint32_t i = s->event.total, to = 2 * (uint32_t)s->event.python + i;
-		asm volatile("" : "+r"(to) : : "memory");
-		if (i >= MAX_FRAMES || to >= sizeof s->event.frames / sizeof *s->event.frames)
-			return TRUNCATED;
-		s->event.frames[to] = s->at.pc;
-		s->event.total = i + 1;
-		find_rule(s, id, i);
-		if (s->rule.base == NO_BASE)
-			return COMPLETE;
-		if (!(s->rule.base == FROM_TRAMPOLINE ? step_out(&s->at, id) : step(&s->at, &s->rule, s)))
-			return NO_CALLER;
-		if (!s->at.pc)
-			return COMPLETE;
-	}
-	return s->event.total < MAX_FRAMES ? CONTINUED : TRUNCATED;
 }
 
 static INLINE void output(struct scratch *s, word flags)
@@ -116,7 +110,8 @@ int unwind(registers *r)
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &id);
 	if (!s)
 		return 0;
-	enum end end = walk_stack(s, id);
+	unwinding u = {s, id};
+	enum unwind_end end = unwind_walk(&u, &s->at, FRAMES_AT_ONCE);
 	if (end == CONTINUED)
 		return go_on(r, s, UNWIND);
 	s->event.total_end = end;

@@ -2,8 +2,6 @@
 // the tables. What they say of a return address is kept: it depends on the address alone, as long as no code is loaded or unloaded. Nothing of
 // a stack is kept, so that no caller is one of before. What a rule cannot express is left to libgcc.
 
-typedef uint64_t word;
-
 // memory reads what call stacks lie in, which may not be there.
 typedef struct {
 	word begin, end; // of the thread's own stack, from a frame on: this is there

@@ -1,14 +1,12 @@
 // From a return address of amd64 to its caller: see frames.h. The formats are those of the Linux Standard Base (Core, chapter 10.6), the
 // instructions those of DWARF 5, section 6.4.2, and the numbers of registers those of the psABI.
 
+#define ADDRESS (~(word)0) // all bits of a return address are those of an address
+#include "stack.h"
+
 enum { FP = 6, SP = 7, RA = 16 };
 
-// rule is an unwind rule that needs the stack pointer and the frame pointer only. The return address is below where the frame begins.
-typedef struct {
-	enum { NO_RULE, LAST, FROM_SP, FROM_FP, THROUGH_FP } begins; // LAST: there is no table, or no caller
-	enum { UNCHANGED, BELOW, AT_FP } kept;                          // where the caller's frame pointer is
-	int32_t offset, at;                                            // for begins and kept
-} rule;
+enum { NO_RULE = FROM_TRAMPOLINE + 1 }; // as a base: the tables say more than a rule can
 
 typedef struct {
 	const unsigned char *at, *end;
@@ -212,45 +210,45 @@ static int at_fp(const place *p, int through, int32_t *offset) {
 	return n == *offset && (!through || number(&expression, 1) == 0x06) && !expression.bad && expression.at == expression.end; // deref
 }
 
-static rule rule_of(const row *r) {
-	rule s = {NO_RULE}, not = s;
+static struct unwind_rule rule_of(const row *r) {
+	struct unwind_rule s = {.return_offset = -8}, not = {NO_RULE};
 	const place *b = &r->begin, *fp = &r->fp;
 	if (r->sp.how != SAME)
 		return not;
 	if (r->ra.how == UNDEFINED)
-		return fp->how == SAME ? (rule){LAST} : not;
-	if (r->ra.how != KEPT || r->ra.offset != -8)
+		return fp->how == SAME ? (struct unwind_rule){NO_BASE} : not;
+	if (r->ra.how != KEPT || r->ra.offset != s.return_offset)
 		return not;
-	s.offset = (int32_t)b->offset;
-	s.at = (int32_t)fp->offset;
-	if (b->how == PLUS && (b->reg == SP || b->reg == FP) && s.offset == b->offset)
-		s.begins = b->reg == SP ? FROM_SP : FROM_FP;
-	else if (b->how == AS_EXPRESSED && at_fp(b, 1, &s.offset))
-		s.begins = THROUGH_FP;
+	s.cfa_offset = (int32_t)b->offset;
+	s.fp_offset = (int32_t)fp->offset;
+	if (b->how == PLUS && (b->reg == SP || b->reg == FP) && s.cfa_offset == b->offset)
+		s.base = b->reg == SP ? FROM_SP : FROM_FP;
+	else if (b->how == AS_EXPRESSED && at_fp(b, 1, &s.cfa_offset))
+		s.base = DEREF_FP;
 	else
 		return not;
-	if (fp->how == KEPT && s.at == fp->offset)
-		s.kept = BELOW;
-	else if (fp->how == KEPT_AS_EXPRESSED && at_fp(fp, 0, &s.at))
-		s.kept = AT_FP;
+	if (fp->how == KEPT && s.fp_offset == fp->offset)
+		s.fp_base = FROM_SP;
+	else if (fp->how == KEPT_AS_EXPRESSED && at_fp(fp, 0, &s.fp_offset))
+		s.fp_base = FROM_FP;
 	else if (fp->how != SAME)
 		return not;
 	return s;
 }
 
-// read_rule reads the rule of a return address from the tables.
-static rule read_rule(word pc) {
+// read_rule reads the rule of a return address from the tables. Where there is no table, the stack ends: Go's code has none.
+static struct unwind_rule read_rule(word pc) {
 	void *bases[3] = {0};
 	const unsigned char *entry = unwinder.table((void *)(pc - 1), bases); // within the call, not after it
 	if (!entry)
-		return (rule){LAST};
+		return (struct unwind_rule){NO_BASE};
 	program p = {0};
-	return read_entry(&p, entry, (word)bases[2], pc - 1) ? rule_of(&p.now) : (rule){NO_RULE};
+	return read_entry(&p, entry, (word)bases[2], pc - 1) ? rule_of(&p.now) : (struct unwind_rule){NO_RULE};
 }
 
 // A cached rule may be read while another thread writes it: turn is odd then, and another afterwards.
 typedef struct {
-	word turn, pc, changes, is, offsets;
+	word turn, pc, changes, rule[2];
 } cached_rule;
 
 static cached_rule rule_cache[4096 + 3];
@@ -258,36 +256,35 @@ static cached_rule rule_cache[4096 + 3];
 #define GET_WORD(from) __atomic_load_n(&(from), __ATOMIC_RELAXED)
 #define SET_WORD(to, w) __atomic_store_n(&(to), w, __ATOMIC_RELAXED)
 
-static int get_cached(cached_rule *k, word pc, word changes, rule *s) {
-	word turn = __atomic_load_n(&k->turn, __ATOMIC_ACQUIRE), is = GET_WORD(k->is), offsets = GET_WORD(k->offsets);
+static int get_cached(cached_rule *k, word pc, word changes, struct unwind_rule *s) {
+	word turn = __atomic_load_n(&k->turn, __ATOMIC_ACQUIRE), its[] = {GET_WORD(k->rule[0]), GET_WORD(k->rule[1])};
 	int found = GET_WORD(k->pc) == pc && GET_WORD(k->changes) == changes;
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	if (!found || turn & 1 || GET_WORD(k->turn) != turn)
 		return 0;
-	s->begins = is & 0xff;
-	s->kept = is >> 8;
-	s->offset = (int32_t)offsets;
-	s->at = (int32_t)(offsets >> 32);
+	memcpy(s, its, sizeof *s);
 	return 1;
 }
 
-static void cache_rule(cached_rule *k, word pc, word changes, rule s) {
-	word turn = GET_WORD(k->turn);
+static void cache_rule(cached_rule *k, word pc, word changes, const struct unwind_rule *s) {
+	word turn = GET_WORD(k->turn), its[2];
+	_Static_assert(sizeof its == sizeof *s, "a rule is two words");
 	if (turn & 1 || !__atomic_compare_exchange_n(&k->turn, &turn, turn + 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 		return;
+	memcpy(its, s, sizeof its);
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	SET_WORD(k->pc, pc);
 	SET_WORD(k->changes, changes);
-	SET_WORD(k->is, (word)s.begins | (word)s.kept << 8);
-	SET_WORD(k->offsets, (word)(uint32_t)s.offset | (word)(uint32_t)s.at << 32);
+	SET_WORD(k->rule[0], its[0]);
+	SET_WORD(k->rule[1], its[1]);
 	__atomic_store_n(&k->turn, turn + 2, __ATOMIC_RELEASE);
 }
 
 // find_rule returns the rule of a return address. That of code which is not from a library, such as a compiler's at run time, is not kept: its
 // tables may change unseen.
-static rule find_rule(word pc, word changes) {
+static struct unwind_rule find_rule(word pc, word changes) {
 	cached_rule *first = &rule_cache[pc * 0x9e3779b97f4a7c15 >> 52], *victim = first;
-	rule s;
+	struct unwind_rule s = {NO_RULE};
 	for (cached_rule *k = first; k < first + 4; k++) {
 		if (get_cached(k, pc, changes, &s))
 			return s;
@@ -295,30 +292,44 @@ static rule find_rule(word pc, word changes) {
 			victim = k; // of code that may be gone
 	}
 	code_is c = code_at(pc - 1);
-	s = c.is_code ? read_rule(pc) : (rule){NO_RULE};
-	if (c.is_code && c.changes == changes)
-		cache_rule(victim, pc, changes, s);
+	if (!c.is_code)
+		return s;
+	s = read_rule(pc);
+	if (c.changes == changes)
+		cache_rule(victim, pc, changes, &s);
 	return s;
 }
 
+struct unwinding {
+	tracing *to;
+	memory *from;
+	word changes;
+	struct unwind_rule rule;
+};
+
+static INLINE int unwind_read(unwinding *u, word at, word *to) { return read_word(u->from, at, to); }
+
+static INLINE int unwind_found(unwinding *u, const struct unwind_frame *f) {
+	if (u->to->n > FRAMES)
+		return 0;
+	u->to->stack[u->to->n++] = f->pc;
+	u->to->frame = f->fp;
+	return 1;
+}
+
+static INLINE const struct unwind_rule *unwind_find(unwinding *u, const struct unwind_frame *f) {
+	u->rule = find_rule(f->pc, u->changes);
+	return u->rule.base == NO_RULE ? NULL : &u->rule;
+}
+
+static INLINE int unwind_saved(unwinding *u, struct unwind_frame *f) { return 0; } // there are no trampolines
+
 // by_rules takes the call stack from a function's frame outwards, and reports whether rules led to its end. It ends where libgcc's does.
 static int by_rules(tracing *t, word frame, memory *m) {
-	word sp = frame + 2 * sizeof(word), fp, pc, changes = code_at(0).changes;
-	if (!unwinder.table || !changes || !read_word(m, frame, &fp) || !read_word(m, frame + sizeof(word), &pc))
+	unwinding u = {t, m, code_at(0).changes};
+	struct unwind_frame f = {.sp = frame + 2 * sizeof(word)};
+	if (!unwinder.table || !u.changes || !read_word(m, frame, &f.fp) || !read_word(m, frame + sizeof(word), &f.pc))
 		return 0;
-	while (t->n <= FRAMES) {
-		t->stack[t->n++] = pc;
-		t->frame = fp;
-		rule s = pc ? find_rule(pc, changes) : (rule){LAST};
-		word begin = (s.begins == FROM_SP ? sp : fp) + (word)(int64_t)s.offset;
-		if (s.begins == LAST)
-			return 1;
-		if (s.begins == NO_RULE || (s.begins == THROUGH_FP && !read_word(m, begin, &begin)))
-			return 0;
-		word at = (s.kept == BELOW ? begin : fp) + (word)(int64_t)s.at;
-		if (begin <= sp || (s.kept != UNCHANGED && !read_word(m, at, &fp)) || !read_word(m, begin - sizeof(word), &pc))
-			return 0; // a caller's frame is at a higher address
-		sp = begin;
-	}
-	return 1;
+	enum unwind_end end = unwind_walk(&u, &f, FRAMES + 2);
+	return end == COMPLETE || end == TRUNCATED;
 }

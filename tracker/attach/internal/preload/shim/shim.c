@@ -34,11 +34,13 @@
 
 enum { FRAMES = 128, HIGH = 200, NOT_FOUND = 500 };
 
-#include "frames.h"
-#include "parts.h"
+typedef uint64_t word;
 
 #define INLINE inline __attribute__((always_inline))
 #include "python.h"
+
+#include "frames.h"
+#include "parts.h"
 
 #include "interpreter.h"
 #include "pyframes.h"
