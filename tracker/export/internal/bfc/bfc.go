@@ -64,8 +64,14 @@ func read(r io.Reader) ([]*Failure, error) {
 		return nil, fmt.Errorf("read log: %w", bounded.Torn(err))
 	}
 	s.end()
+	if len(s.failures) == 0 {
+		s.failures = s.arenas.grown()
+	}
 	if len(s.failures) == 0 && s.warnings > 0 {
 		return nil, fmt.Errorf("%w: of its %d warnings each says that it is no failure", ErrNoFailure, s.warnings)
+	}
+	if len(s.failures) == 0 && s.survived > 0 {
+		return nil, fmt.Errorf("%w: %d allocations of a memory pattern failed, which the program did without", ErrNoFailure, s.survived)
 	}
 	if len(s.failures) == 0 {
 		return nil, ErrNoFailure
@@ -108,8 +114,9 @@ type scanner struct {
 	number   int // number of the line
 	failures []*Failure
 	now      *Failure // that the lines belong to; nil before the first
-	arena    *Failure // what ONNX Runtime said of the growth of its arena; nil if nothing
+	arenas   arenas   // of ONNX Runtime
 	warnings int      // that say that they are no failures
+	survived int      // failed allocations that the program did without
 	bins     map[string]bool
 	items    int // read so far, of all failures
 }
@@ -118,21 +125,15 @@ type scanner struct {
 func (s *scanner) begin() *Failure {
 	s.end()
 	s.items += failureItems
-	s.now = &Failure{line: s.number, requested: -1, pool: -1, limit: -1, inUse: -1, available: -1, bySize: make(map[alloc.Bytes]int64)}
+	s.now = newFailure(s.number)
 	s.bins = make(map[string]bool)
-	if s.arena != nil {
-		s.now.allocator, s.now.regions, s.now.pool, s.now.extents = s.arena.allocator, s.arena.regions, s.arena.pool, s.arena.extents
-	}
 	return s.now
 }
 
 // end ends the dump that is being read.
 func (s *scanner) end() {
-	switch {
-	case s.now != nil:
+	if s.now != nil {
 		s.failures = append(s.failures, s.now)
-	case len(s.failures) == 0 && s.arena != nil:
-		s.failures = append(s.failures, s.arena)
 	}
 	s.now = nil
 }
@@ -244,11 +245,8 @@ func (s *scanner) failure(line string) bool {
 		d.words = strings.TrimSuffix(firstWord(rest), ".")
 		return true
 	}
-	for _, words := range []string{"BFC Arena ran out of memory trying to allocate ", "Failed to allocate memory for requested buffer of size ", "is smaller than requested bytes of "} {
-		if n, ok := numberAfter(line, words); ok {
-			s.begin().requested = n
-			return true
-		}
+	if s.arenaFailure(line) {
+		return true
 	}
 	before, rest, ok := strings.Cut(line, " ran out of memory trying to allocate ")
 	if !ok {
@@ -285,31 +283,47 @@ func (s *scanner) sizes(line string) bool {
 	return false
 }
 
-// arenaLine reads what ONNX Runtime says of the growth of an arena.
+// arenaLine reads what ONNX Runtime says of an arena.
 func (s *scanner) arenaLine(line string) bool {
 	if !strings.Contains(line, "bfc_arena") {
 		return false
 	}
-	if name, ok := after(line, "Extending BFCArena for "); ok {
-		name = bounded.Name(strings.TrimSuffix(firstWord(name), "."))
-		if s.arena == nil || s.arena.allocator != name {
-			s.arena = &Failure{line: s.number, allocator: name, grows: true, requested: -1, pool: -1, limit: -1, inUse: -1, available: -1, bySize: make(map[alloc.Bytes]int64)}
-		}
+	if s.arenas.line(s.number, line) {
 		return true
 	}
 	if name, ok := after(line, "Allocator:"); ok {
 		s.dump().allocator = bounded.Name(strings.TrimSpace(name))
 		return true
 	}
-	if s.arena == nil {
-		return false
-	}
-	if n, ok := numberAfter(line, "Extended allocation by "); ok && len(s.arena.extents) < 1<<16 {
-		s.arena.extents = append(s.arena.extents, n)
-		return true
-	}
-	if n, ok := numberAfter(line, "Total allocated bytes: "); ok {
-		s.arena.pool = n
+	return false
+}
+
+// arenaFailure reads a line that says that an arena of ONNX Runtime had no memory for a request. The executor logs what
+// the exception says again: that is one failure. Without the buffer of a memory pattern the program goes on.
+func (s *scanner) arenaFailure(line string) bool {
+	for _, words := range []string{"BFC Arena ran out of memory trying to allocate ", "Failed to allocate memory for requested buffer of size ", "is smaller than requested bytes of "} {
+		n, ok := numberAfter(line, words)
+		if !ok {
+			continue
+		}
+		left, limited := numberAfter(line, "Available memory of ")
+		if !limited {
+			left = -1
+		}
+		if strings.Contains(line, "Allocation of memory pattern buffer for ") {
+			s.survived++
+			return true
+		}
+		byExecutor := strings.Contains(line, "[E:onnxruntime")
+		if d := s.now; d != nil && d.byExecutor && !byExecutor && d.requested == n && d.available == left {
+			return true
+		}
+		d := s.begin()
+		d.requested, d.available, d.byExecutor = n, left, byExecutor
+		if node, ok := after(line, "returned while running "); ok {
+			d.operation = bounded.Name(firstWord(node))
+		}
+		s.arenas.of(left).describe(d)
 		return true
 	}
 	return false

@@ -3,6 +3,7 @@ package bfc_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,6 +37,9 @@ type told struct {
 	Regions   []alloc.Bytes
 	Pool      *alloc.Bytes `json:"pool_bytes"`
 	Limit     *alloc.Bytes `json:"limit_bytes"`
+	Reserved  alloc.Bytes  `json:"reserved_bytes"`
+	Shrunk    alloc.Bytes  `json:"shrunk_bytes"`
+	Grew      bool         `json:"grew"`
 	Barrier   *struct {
 		Room   alloc.Bytes `json:"room_bytes"`
 		InUse  mem.Tally   `json:"in_use"`
@@ -265,6 +269,7 @@ func FuzzRead(f *testing.F) {
 	text, err := os.ReadFile(filepath.Join("testdata", "oom.log"))
 	require.NoError(f, err)
 	f.Add(string(text))
+	f.Add(create(1<<20) + reserve(65536) + grow(4096, 69632) + shrink(4096, 65536) + byExecutor + caught)
 	f.Fuzz(func(t *testing.T, text string) {
 		failures, d, _, err := bfc.Read(strings.NewReader(text))
 		if err != nil {
@@ -310,4 +315,122 @@ func TestXLAsRequestIsAWholeChunk(t *testing.T) {
 	l := parse(t, in+"Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.00MiB (rounded to 1048832)requested by op x\n"+
 		in+"Free  at 100000 of size 1048576 next 1\nOut of memory while trying to allocate 1048577 bytes.\nOut of memory while trying to allocate 7 bytes.\n")
 	assert.Equal(t, alloc.MiB+256, *tell(t, l.Failures[0]).Requested, "what the allocator itself rounded stands")
+}
+
+// The lines of ONNX Runtime 1.32.
+const (
+	extend     = "2026-01-02 03:04:05.678 [I:onnxruntime:Default, bfc_arena.cc:335 AllocateRawInternal] Extending BFCArena for Cpu. bin_num:8 (requested) num_bytes: 9 (actual) rounded_bytes:256\n"
+	lacks      = "Non-zero status code returned while running Sin node. Name:'' Status Message: /onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:360 void* onnxruntime::BFCArena::AllocateRawInternal(size_t, bool, onnxruntime::Stream*) Available memory of 1024 is smaller than requested bytes of 4096\n"
+	byExecutor = "2026-01-02 03:04:05.678 [E:onnxruntime:, sequential_executor.cc:677 ExecuteKernel] " + lacks
+	caught     = "onnxruntime.capi.onnxruntime_pybind11_state.Fail: [ONNXRuntimeError] : 1 : FAIL : " + lacks
+)
+
+func create(limit uint64) string {
+	return fmt.Sprintf("2026-01-02 03:04:05.678 [I:onnxruntime:Default, bfc_arena.cc:28 BFCArena] Creating BFCArena for Cpu with following configs: initial_chunk_size_bytes: 1048576 memory limit: %d arena_extend_strategy: 1\n", limit)
+}
+
+func reserve(n int) string {
+	return fmt.Sprintf("2026-01-02 03:04:05.678 [I:onnxruntime:Default, bfc_arena.cc:281 Reserve] Reserving memory in BFCArena for Cpu size: %d\n", n)
+}
+
+func grow(by, total int) string {
+	return extend + fmt.Sprintf("x bfc_arena.cc:205 Extend] Extended allocation by %d bytes.\nx bfc_arena.cc:208 Extend] Total allocated bytes: %d\nx bfc_arena.cc:211 Extend] Allocated memory at 0x1 to 0x2\n", by, total)
+}
+
+func shrink(by, total int) string {
+	return fmt.Sprintf("x [V:onnxruntime:Default, bfc_arena.cc:528 Shrink] Cpu BFC Arena shrunk by %d bytes.  The total allocated bytes is now %d\n", by, total)
+}
+
+// TestOneFailureIsOneEntry: the executor logs what the exception says again, and growth is no failure. Two runs that fail
+// alike are two.
+func TestOneFailureIsOneEntry(t *testing.T) {
+	for text, want := range map[string]int{
+		byExecutor + lacks + "Traceback (most recent call last):\n" + caught: 1, // the end of an exception of C++, then Python's
+		caught:              1,
+		byExecutor + caught: 1,
+		byExecutor + caught + byExecutor + caught: 2,
+		caught + caught + caught:                  3, // without the executor's line nothing says that two are one
+		grow(4096, 8192) + byExecutor + caught:    1,
+		byExecutor:                                1,
+	} {
+		l := parse(t, text)
+		assert.Len(t, l.Failures, want, text)
+		for _, f := range l.Failures {
+			assert.Equal(t, alloc.Bytes(4096), *tell(t, f).Requested)
+			assert.Contains(t, f.String(), " ran out of memory: 4.0 KiB requested (4096 bytes) by Sin\n")
+			assert.Contains(t, f.String(), "its limit leaves 1.0 KiB: 3.0 KiB too little\n")
+		}
+	}
+}
+
+// TestAnArenaAddsUp: what an arena has is what it grew by, less what it gave back, and what was reserved in it.
+func TestAnArenaAddsUp(t *testing.T) {
+	for text, want := range map[string]string{
+		grow(4096, 4096): "it grew once, by 4.0 KiB\nthe pool has 4.0 KiB\n",
+		create(1<<20) + grow(4096, 4096) + grow(8192, 12288):                      "it grew 2 times, by 12.0 KiB, at last by 8.0 KiB\nthe pool has 12.0 KiB of the 1.0 MiB that it may have\n",
+		create(1<<20) + reserve(65536) + reserve(65536) + grow(4096, 69632):       "it grew once, by 4.0 KiB; it had 64.0 KiB more, reserved for weights or from before the log\nthe pool has 68.0 KiB of the 1.0 MiB that it may have\n",
+		create(1<<20) + grow(4096, 4096) + grow(8192, 12288) + shrink(8192, 4096): "it grew 2 times, by 12.0 KiB, at last by 8.0 KiB, and gave 8.0 KiB back\nthe pool has 4.0 KiB of the 1.0 MiB that it may have\n",
+		create(1<<20) + grow(4096, 4096) + shrink(4096, 0) + grow(8192, 8192):     "it grew 2 times, by 12.0 KiB, at last by 8.0 KiB, and gave 4.0 KiB back\nthe pool has 8.0 KiB of the 1.0 MiB that it may have\n",
+		create(math.MaxUint64) + grow(4096, 4096):                                 "it grew once, by 4.0 KiB\nthe pool has 4.0 KiB\n",
+		// the weights of a session that ended are gone without a word
+		create(1<<20) + reserve(65536) + grow(4096, 69632) + grow(4096, 8192): "it grew 2 times, by 8.0 KiB, at last by 4.0 KiB\nthe pool has 8.0 KiB of the 1.0 MiB that it may have\n",
+	} {
+		l := parse(t, text)
+		require.Len(t, l.Failures, 1, text)
+		assert.Contains(t, l.Failures[0].String(), "allocator Cpu grew; the log has no failure of it\n"+want)
+		got := tell(t, l.Failures[0])
+		assert.True(t, got.Grew)
+		var sum alloc.Bytes
+		for _, n := range got.Regions {
+			sum += n
+		}
+		assert.Equal(t, *got.Pool, sum-got.Shrunk+got.Reserved, text)
+	}
+}
+
+// TestArenasOfOneName: an environment and each session have their own, and a failure is of the one whose limit leaves so much.
+func TestArenasOfOneName(t *testing.T) {
+	two := create(13312) + create(math.MaxUint64) + grow(4096, 4096) + grow(1<<20, 1<<20) + grow(8192, 12288) + grow(1<<20, 2<<20)
+	l := parse(t, two)
+	require.Len(t, l.Failures, 2)
+	assert.Equal(t, []alloc.Bytes{4096, 8192}, tell(t, l.Failures[0]).Regions)
+	assert.Equal(t, []alloc.Bytes{1 << 20, 1 << 20}, tell(t, l.Failures[1]).Regions)
+	l = parse(t, two+byExecutor+caught)
+	require.Len(t, l.Failures, 1)
+	got := tell(t, l.Failures[0])
+	assert.Equal(t, []alloc.Bytes{4096, 8192}, got.Regions)
+	assert.Equal(t, alloc.Bytes(13312), *got.Limit)
+	assert.Equal(t, alloc.Bytes(12288), *got.Pool)
+	l = parse(t, create(100)+create(200)+grow(50, 50)+grow(60, 60)+byExecutor)
+	assert.Nil(t, tell(t, l.Failures[0]).Pool, "neither has that much left")
+	assert.Equal(t, alloc.Bytes(1<<20), func() alloc.Bytes {
+		l := parse(t, grow(1<<20, 1<<20)+byExecutor)
+		return *tell(t, l.Failures[0]).Limit - 1024
+	}(), "the limit is what the only arena has, and what it leaves")
+}
+
+// TestSurvived: without the buffer of a memory pattern the program goes on.
+func TestSurvived(t *testing.T) {
+	survived := "2026-01-02 03:04:05.678 [I:onnxruntime:, execution_frame.cc:518 operator()] Allocation of memory pattern buffer for Device:[DeviceType:0] failed. Error:" + strings.TrimPrefix(lacks, "Non-zero status code returned while running Sin node. Name:'' Status Message: ")
+	_, _, _, err := bfc.Read(strings.NewReader(survived))
+	assert.ErrorIs(t, err, bfc.ErrNoFailure)
+	assert.ErrorContains(t, err, "1 allocations of a memory pattern failed, which the program did without")
+	assert.Len(t, parse(t, survived+byExecutor+caught).Failures, 1)
+	l := parse(t, grow(4096, 4096)+survived)
+	assert.True(t, tell(t, l.Failures[0]).Grew)
+}
+
+// TestRealArenas: logs of ONNX Runtime 1.31.
+func TestRealArenas(t *testing.T) {
+	dir := filepath.Join(outside.Folder(t, "inputs"), "ort")
+	l := read(t, filepath.Join(dir, "ort-grew-and-failed.log"))
+	require.Len(t, l.Failures, 1)
+	got := tell(t, l.Failures[0])
+	assert.Equal(t, "Cpu", got.Allocator)
+	assert.Equal(t, alloc.Bytes(17825792), *got.Pool)
+	assert.Equal(t, alloc.Bytes(17825792+77056), *got.Limit)
+	assert.Equal(t, 16*alloc.MiB, got.Reserved)
+	l = read(t, filepath.Join(dir, "ort-one-failure-twice.log"))
+	require.Len(t, l.Failures, 1)
+	assert.Equal(t, alloc.Bytes(1228800), *tell(t, l.Failures[0]).Requested)
 }

@@ -152,10 +152,14 @@ type account struct {
 	Regions    []alloc.Bytes `json:"regions"`
 	Pool       *alloc.Bytes  `json:"pool_bytes"`
 	Limit      *alloc.Bytes  `json:"limit_bytes"`
-	Fragmented *bool         `json:"fragmented"` // enough is free, but in pieces that are too small
-	Barrier    *barrier      `json:"barrier"`    // what stands between the pieces
-	Holes      []hole        `json:"holes"`      // the largest first
-	Sizes      []sizeTally   `json:"sizes"`      // chunks in use, the most bytes first
+	Available  *alloc.Bytes  `json:"available_bytes,omitempty"` // that the limit leaves beyond the pool
+	Reserved   alloc.Bytes   `json:"reserved_bytes,omitzero"`   // of the pool: for weights, or from before the log
+	Shrunk     alloc.Bytes   `json:"shrunk_bytes,omitzero"`     // that the pool gave back
+	Grew       bool          `json:"grew,omitempty"`            // it is no failure
+	Fragmented *bool         `json:"fragmented"`                // enough is free, but in pieces that are too small
+	Barrier    *barrier      `json:"barrier"`                   // what stands between the pieces
+	Holes      []hole        `json:"holes"`                     // the largest first
+	Sizes      []sizeTally   `json:"sizes"`                     // chunks in use, the most bytes first
 	Peak       []peakBuffer  `json:"peak_buffers,omitempty"`
 	Map        string        `json:"map,omitempty"`
 	Lacks      []string      `json:"lacks"` // what the log does not tell
@@ -178,6 +182,7 @@ func (d *Failure) account() account {
 		Peak: d.peak, Map: d.occupancy, Lacks: append([]string{}, d.missing()...),
 	}
 	a.Regions = append(a.Regions, d.extents...)
+	a.Available, a.Reserved, a.Shrunk, a.Grew = known(d.available), d.reserved(), d.given, d.grows
 	a.Sizes = append(a.Sizes, d.inUseBySize()...)
 	a.Sizes = a.Sizes[:min(len(a.Sizes), most)]
 	if len(d.chunks) == 0 {
@@ -263,9 +268,7 @@ func (a *account) writeLevels(b *strings.Builder, d *Failure) {
 	case d.inUse >= 0:
 		fmt.Fprintf(b, "pool: %v in use\n", d.inUse)
 	}
-	if len(d.extents) > 0 {
-		fmt.Fprintf(b, "it grew %d times, at last by %v\n", len(d.extents), d.extents[len(d.extents)-1])
-	}
+	d.writeGrowth(b)
 	if a.Pool != nil {
 		fmt.Fprintf(b, "the pool has %v", *a.Pool)
 		if a.Limit != nil {
@@ -278,6 +281,26 @@ func (a *account) writeLevels(b *strings.Builder, d *Failure) {
 	if a.Free == nil && a.Map != "" {
 		fmt.Fprintf(b, "its map shows %d %% free, in %d %% at most at one place; holes below 1 %% do not show\n", strings.Count(a.Map, "_"), longest(a.Map))
 	}
+}
+
+// writeGrowth says what the size of an arena adds up from.
+func (d *Failure) writeGrowth(b *strings.Builder) {
+	if len(d.extents) == 0 {
+		return
+	}
+	grew := d.pool - d.reserved() + d.given
+	times := fmt.Sprintf("it grew %d times, by %v, at last by %v", len(d.extents), grew, d.extents[len(d.extents)-1])
+	if len(d.extents) == 1 {
+		times = fmt.Sprintf("it grew once, by %v", grew)
+	}
+	b.WriteString(times)
+	if d.given > 0 {
+		fmt.Fprintf(b, ", and gave %v back", d.given)
+	}
+	if n := d.reserved(); n > 0 {
+		fmt.Fprintf(b, "; it had %v more, reserved for weights or from before the log", n)
+	}
+	b.WriteString("\n")
 }
 
 // free describes the free chunks.
@@ -308,6 +331,9 @@ func (a *account) writeWhy(b *strings.Builder, d *Failure) {
 		fmt.Fprintf(b, "too little is free: %v is missing, whatever the order of the chunks\n", least-a.Free.Bytes)
 	case len(a.Lacks) == 0 && *a.Largest >= least:
 		fmt.Fprintf(b, "a free chunk of %v would do: the allocator may not have been allowed to split it\n", *a.Largest)
+	}
+	if d.available >= 0 && d.available < least && a.Fragmented == nil {
+		fmt.Fprintf(b, "its limit leaves %v: %v too little\n", d.available, least-d.available)
 	}
 	if d.available > 0 && d.available >= least && least > 0 {
 		fmt.Fprintf(b, "its limit leaves %v beyond the pool, which it did not get: the driver had less, or the pool grows in larger steps\n", d.available)

@@ -20,14 +20,33 @@ type Failure struct {
 	words     string      // the size as the log prints it: "3.07GiB"
 	operation string      // that asked
 
-	chunks  []chunk
-	regions []alloc.Bytes // as the log prints them
-	extents []alloc.Bytes // the sizes by which an arena of ONNX Runtime grew
-	bySize  map[alloc.Bytes]int64
+	chunks     []chunk
+	regions    []alloc.Bytes // as the log prints them
+	extents    []alloc.Bytes // the sizes by which an arena of ONNX Runtime grew
+	given      alloc.Bytes   // back by the arena, when it shrank
+	byExecutor bool          // of ONNX Runtime: what the exception says again is the same failure
+	bySize     map[alloc.Bytes]int64
 
 	pool, limit, inUse, available alloc.Bytes // -1 is not known
 	occupancy                     string      // a map of the pool in 100 letters
 	peak                          []peakBuffer
+}
+
+func newFailure(line int) *Failure {
+	return &Failure{line: line, requested: -1, pool: -1, limit: -1, inUse: -1, available: -1, bySize: make(map[alloc.Bytes]int64)}
+}
+
+// reserved returns what a pool has besides the sizes by which it grew: memory for weights, and what it had before the log
+// began. It is 0 if that is not known.
+func (d *Failure) reserved() alloc.Bytes {
+	if len(d.extents) == 0 || d.pool < 0 {
+		return 0
+	}
+	rest := d.pool + d.given
+	for _, n := range d.extents {
+		rest -= n
+	}
+	return max(0, rest)
 }
 
 // chunk is a piece of a region.
