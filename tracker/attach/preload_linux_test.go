@@ -344,6 +344,35 @@ func TestWithoutCapabilities(t *testing.T) {
 	assert.Equal(t, "load_weights", a.CallSite.Function)
 }
 
+// TestPreloadWithoutACache: where the cache cannot be written, the shim is in the user's own folder among the temporary
+// files. If that is not the user's own either, the error names a way out.
+func TestPreloadWithoutACache(t *testing.T) {
+	libs, err := gpuemu.Build()
+	if err != nil {
+		t.Skip(err)
+	}
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	cfg := Config{Preload: true, Libraries: []string{filepath.Join(libs.Dir, "libcuda.so.1")}}
+	for _, cache := range []string{"/proc/none", ""} {
+		t.Setenv("XDG_CACHE_HOME", cache)
+		t.Setenv("HOME", "")
+		w, err := New(cfg)
+		require.NoError(t, err)
+		own := filepath.Join(temp, fmt.Sprintf("gpumemtrack-%d", os.Geteuid()))
+		assert.Equal(t, own, filepath.Dir(w.events.(*preload.Source).Dir))
+		c := start(t, w, buildC(t, "-DLINKED"), "leak", "2")
+		checked(t, w, c)
+		assert.Equal(t, 7, c.end(t))
+		require.NoError(t, w.Close())
+		require.NoError(t, os.Chmod(own, 0o777)) // others could put a library there
+		_, err = New(cfg)
+		assert.ErrorContains(t, err, "XDG_CACHE_HOME")
+		assert.ErrorContains(t, err, "another user can write there")
+		require.NoError(t, os.Chmod(own, 0o755))
+	}
+}
+
 func TestPreloadCannotDoAll(t *testing.T) {
 	w := newPreload(t)
 	assert.ErrorContains(t, w.Watch(1), "start it under the watcher")

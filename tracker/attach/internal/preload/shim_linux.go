@@ -19,6 +19,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/python"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
@@ -134,10 +136,6 @@ func buildShim(functions []event.Function, driver string, headers fs.FS, waitMS 
 	if !strings.Contains(header, "HOOK(") {
 		return "", fmt.Errorf("%s has none of the driver's functions", driver)
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("a folder for the shim library: %w", err)
-	}
 	files := map[string]string{"hooks.h": header, "driver.c": ""}
 	for _, source := range []fs.FS{shimSource, headers} {
 		names, err := fs.Glob(source, "*/*.[ch]")
@@ -157,27 +155,63 @@ func buildShim(functions []event.Function, driver string, headers fs.FS, waitMS 
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		_, _ = io.WriteString(sum, files[name])
 	}
-	dir = filepath.Join(cache, "gpumemtrack", "shim-"+hex.EncodeToString(sum.Sum(nil)[:8]))
-	if _, err := os.Stat(filepath.Join(dir, "libcuda.so.1")); err == nil {
-		return dir, nil
+	name := "shim-" + hex.EncodeToString(sum.Sum(nil)[:8])
+	var errs []error
+	for _, folder := range []func() (string, error){cacheFolder, temporaryFolder} {
+		dir, err := folder()
+		if err == nil {
+			dir = filepath.Join(dir, name)
+			if _, err := os.Stat(filepath.Join(dir, "libcuda.so.1")); err == nil {
+				return dir, nil
+			}
+			temp, err := os.MkdirTemp(filepath.Dir(dir), "shim-building-*")
+			if err == nil {
+				defer os.RemoveAll(temp)
+				return dir, compileShim(temp, dir, files, driver)
+			}
+		}
+		errs = append(errs, err)
 	}
-	return dir, compileShim(dir, files, driver)
+	return "", fmt.Errorf("a folder for the shim library, which XDG_CACHE_HOME can name: %w", errors.Join(errs...))
 }
 
-// compileShim builds beside dir and renames the result, so that dir is always complete.
-func compileShim(dir string, files map[string]string, driver string) error {
+// cacheFolder returns the folder of shims in the user's cache, and makes it if there is none.
+func cacheFolder() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "gpumemtrack")
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
+// temporaryFolder returns the user's own folder of shims among the temporary files. Programs load what is
+// in it, so it is refused if another user can write there, and on a file system without programs.
+func temporaryFolder() (string, error) {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("gpumemtrack-%d", os.Geteuid()))
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	var info unix.Stat_t
+	var system unix.Statfs_t
+	if err := errors.Join(unix.Lstat(dir, &info), unix.Statfs(dir, &system)); err != nil {
+		return "", fmt.Errorf("%s: %w", dir, err)
+	}
+	switch {
+	case info.Mode&unix.S_IFMT != unix.S_IFDIR || info.Uid != uint32(os.Geteuid()) || info.Mode&0o022 != 0:
+		return "", fmt.Errorf("%s: another user can write there", dir)
+	case system.Flags&unix.ST_NOEXEC != 0:
+		return "", fmt.Errorf("%s: no program may be loaded from there (noexec)", dir)
+	}
+	return dir, nil
+}
+
+// compileShim builds in temp, beside dir, and renames it, so that dir is always complete.
+func compileShim(temp, dir string, files map[string]string, driver string) error {
 	cc, err := shimCompiler()
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return fmt.Errorf("a folder for the shim library: %w", err)
-	}
-	temp, err := os.MkdirTemp(filepath.Dir(dir), "shim-building-*")
-	if err != nil {
-		return fmt.Errorf("a folder for the shim library: %w", err)
-	}
-	defer os.RemoveAll(temp)
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(temp, name), []byte(text), 0o600); err != nil {
 			return fmt.Errorf("the shim library: %w", err)

@@ -26,7 +26,7 @@ func TestTheShimsFunctions(t *testing.T) {
 	header := hooks(event.DriverFunctions, "/no/such/driver", map[string]uint64{"cuMemFree_v2": 1, "cuIpcOpenMemHandle_v2": 1, "cuGetProcAddress_v2": 1}, 500)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "hooks.h"), []byte(header), 0o600))
 	path := filepath.Join(dir, "shimtest")
-	args := slices.Concat(cc[1:], []string{"-g", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-Ishim", "-I../../bpf", "-I" + dir, "-o", path, "testdata/shimtest.c", "-lpthread", "-ldl"})
+	args := slices.Concat(cc[1:], []string{"-g", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-Ishim", "-iquote../../bpf", "-I" + dir, "-o", path, "testdata/shimtest.c", "-lpthread", "-ldl"})
 	out, err := exec.Command(cc[0], args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, name := range []string{"walk", "signal", "thread ends", "key", "get", "handle", "full", "overwritten", "rouse", "child", "by a system call"} {
@@ -50,7 +50,7 @@ func TestRulesAgreeWithLibgcc(t *testing.T) {
 	for _, args := range [][]string{
 		{"-shared", "-fPIC", "-DLIBRARY=600", "-o", libraries[0]},
 		{"-shared", "-fPIC", "-DLIBRARY=1000", "-o", libraries[1]},
-		{"-Wall", "-Werror", "-Ishim", "-I../../bpf", "-I" + dir, "-o", path, "-lpthread", "-ldl"},
+		{"-Wall", "-Werror", "-Ishim", "-iquote../../bpf", "-I" + dir, "-o", path, "-lpthread", "-ldl"},
 	} {
 		args = slices.Concat(cc[1:], []string{"-g", "-O2", "-fomit-frame-pointer", "testdata/rulestest.c"}, args)
 		out, err := exec.Command(cc[0], args...).CombinedOutput()
