@@ -11,12 +11,13 @@ import (
 
 // Device is a GPU, or a MIG device: a slice of one that looks like a GPU.
 type Device struct {
-	Index  int    `json:"index"` // the driver's number, as nvidia-smi prints it; of a MIG device, its GPU's number
+	Index  int    `json:"index"` // the driver's number, as nvidia-smi prints it; of a MIG device, its GPU's number; -1 if it is not known
 	UUID   string `json:"uuid"`
 	Name   string `json:"name"`
 	BusID  string `json:"bus_id,omitempty"` // on the PCI bus: "00000000:3B:00.0"
 	Parent string `json:"parent,omitempty"` // UUID of a MIG device's GPU
 	MIG    int    `json:"mig,omitempty"`    // number of a MIG device on its GPU, from 1; otherwise 0
+	File   string `json:"file,omitempty"`   // the recording that it is in, where several are joined; see Join
 }
 
 // The name of a GPU that the driver lists and that does not answer, and the beginning of the text
@@ -26,12 +27,27 @@ const (
 	unknownPrefix = "unknown-"
 )
 
-// Label returns a short name: "GPU 0", "GPU 0 MIG 2".
+// Label returns a short name: "GPU 0", "GPU 0 MIG 2", "run.csv GPU 0" in a recording that Join made. Where the number is not
+// known, the bus or the UUID stands for it, or nothing.
 func (d Device) Label() string {
-	if d.Parent == "" {
-		return "GPU " + strconv.Itoa(d.Index)
+	label := "GPU"
+	switch prefix := len("GPU-01234567"); {
+	case d.Index >= 0:
+		label = "GPU " + strconv.Itoa(d.Index)
+	case d.BusID != "":
+		label = "GPU " + d.BusID
+	case len(d.UUID) > prefix && strings.HasPrefix(d.UUID, "GPU-"):
+		label = d.UUID[:prefix]
+	case d.UUID != "":
+		label = "GPU " + d.UUID
 	}
-	return fmt.Sprintf("GPU %d MIG %d", d.Index, d.MIG)
+	if d.Parent != "" {
+		label += " MIG " + strconv.Itoa(d.MIG)
+	}
+	if d.File != "" {
+		label = d.File + " " + label
+	}
+	return label
 }
 
 // String returns the name as gpulink prints it: "NVIDIA TITAN RTX[0]".

@@ -163,6 +163,16 @@ func ReadFile(name string) (Recording, error) {
 	return rec, nil
 }
 
+// Read reads a recording as ReadFile does, from any reader. Its first byte says whether it is CSV. The error names the line.
+func Read(r io.Reader) (Recording, error) {
+	in := bufio.NewReaderSize(r, maxLine)
+	head, err := in.Peek(1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return Recording{}, err
+	}
+	return readLines(in, newLineReader(string(head) != "{"))
+}
+
 func newLineReader(isCSV bool) lineReader {
 	if isCSV {
 		return &csvReader{}

@@ -14,10 +14,11 @@ import (
 
 // Recording is what a Recorder has recorded so far, or the content of a file.
 type Recording struct {
-	Start    time.Time     `json:"start"`       // zero if the file does not tell
-	Interval time.Duration `json:"interval_ns"` // asked for; zero if the file does not tell
-	Source   string        `json:"source"`      // what answered
-	Target   Target        `json:"target"`      // the process recorded; zero for devices alone
+	Start    time.Time     `json:"start"`             // zero if the file does not tell
+	Numbered bool          `json:"numbered,omitzero"` // the file has no times: those of the series are the samples' numbers, as seconds
+	Interval time.Duration `json:"interval_ns"`       // asked for; zero if the file does not tell
+	Source   string        `json:"source"`            // what answered
+	Target   Target        `json:"target"`            // the process recorded; zero for devices alone
 	Devices  []Device      `json:"devices"`
 	Series   []Series      `json:"series"`   // by device, then by quantity
 	Failures int           `json:"failures"` // queries that a device did not answer; of a file see the gaps of Series
@@ -400,6 +401,7 @@ func (q Quantity) Format(v float64) string {
 // maximum. A gap that is shorter than a point is counted and no longer seen.
 type buffer struct {
 	points []point
+	limit  int // points, an even number
 	width  int // queries a point, a power of two
 	total  summary
 }
@@ -407,9 +409,15 @@ type buffer struct {
 // defaultPoints is a chart's width several times over, in 224 KiB a series.
 const defaultPoints = 4096
 
+// newBuffer returns a buffer that allocates nothing later.
 func newBuffer(size int) *buffer {
-	return &buffer{points: make([]point, 0, max(size&^1, 2)), width: 1}
+	b := growingBuffer(size)
+	b.points = make([]point, 0, b.limit)
+	return b
 }
+
+// growingBuffer returns a buffer that takes the memory of the points it has.
+func growingBuffer(size int) *buffer { return &buffer{limit: max(size&^1, 2), width: 1} }
 
 // add appends a sample, or a gap if ok is false.
 func (b *buffer) add(t time.Duration, v float64, ok bool) {
@@ -424,7 +432,7 @@ func (b *buffer) add(t time.Duration, v float64, ok bool) {
 			return
 		}
 	}
-	if len(b.points) == cap(b.points) {
+	if len(b.points) == b.limit {
 		b.halve()
 	}
 	b.points = append(b.points, p)

@@ -1,10 +1,96 @@
 package inputs
 
-// Recordings and histories of other tools.
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// What other tools print of GPU memory over time. Package nvml/recordings reads it.
+var (
+	NvidiaSMI = &Kind{
+		Name: "nvidia-smi", What: "a recording of nvidia-smi", Source: "nvidia-smi --query-gpu, --query-compute-apps, -q -x, dmon, pmon",
+		Sign:  "a CSV with columns such as memory.used, or cells such as 1024 MiB; XML with <nvidia_smi_log>; the header of dmon or pmon",
+		Takes: []string{"chart"},
+		is: func(h *Head) bool {
+			return h.IsText() && (isQuery(h.Line()) || isMonitor(h) || strings.HasPrefix(h.text, "<") && h.Contains("<nvidia_smi_log"))
+		},
+	}
+	AMDSMI = &Kind{
+		Name: "amd-smi", What: "a recording of amd-smi", Source: "amd-smi metric, monitor (--csv, --json)",
+		Sign: `CSV or JSON with "gpu" and "used_vram" or "vram_used"`, Takes: []string{"chart"},
+		is: func(h *Head) bool {
+			if h.JSON() {
+				return h.Has("gpu_data") || h.Has("gpu") && h.Contains(`"mem_usage"`, `"vram_used"`, `"used_vram"`, `"gfx_activity"`, `"power_usage"`)
+			}
+			cells := cellsOf(h.Line())
+			return slices.Contains(cells, "gpu") && containsAny(cells, "used_vram", "vram_used", "gfx_activity", "power_usage", "socket_power")
+		},
+	}
+	ROCmSMI = &Kind{
+		Name: "rocm-smi", What: "a recording of rocm-smi", Source: "rocm-smi --showmeminfo vram (--csv, --json)",
+		Sign: `"VRAM Total Used Memory (B)" or "GPU use (%)" in JSON with "card0", or in the header of a CSV`, Takes: []string{"chart"},
+		is: func(h *Head) bool {
+			_, card := h.Key(func(key string) bool { return strings.HasPrefix(key, "card") })
+			return h.IsText() && (card || strings.HasPrefix(h.text, "device,")) && h.Contains("VRAM Total", "GPU use (%)", "(Sensor ", "Package Power (W)")
+		},
+	}
+	Gpustat = &Kind{
+		Name: "gpustat", What: "a recording of gpustat", Source: "gpustat --json", Sign: `JSON with "query_time" and "gpus"`, Takes: []string{"chart"},
+		is: func(h *Head) bool { return h.Has("query_time") || h.Has("gpus") },
+	}
+	Nvitop = &Kind{
+		Name: "nvitop", What: "a recording of nvitop", Source: "nvitop's ResourceMetricCollector", Sign: `JSON or CSV with names such as "gpu:0/memory_used (MiB)/mean"`, Takes: []string{"chart"},
+		is: func(h *Head) bool {
+			return (h.JSON() || strings.Contains(h.Line(), ",")) && h.Contains("/memory_used (MiB)/", "/memory_total (MiB)/", "/host/cpu_percent (%)")
+		},
+	}
+)
+
+// Histories of other tools.
 var TraceEvents = &Kind{
 	Name: "trace", What: "a trace", Source: "convert, and profilers",
 	Sign: `JSON with "traceEvents"`, Instead: "trace events are for a viewer such as ui.perfetto.dev: read the dump that they were made of",
 	is: func(h *Head) bool { return h.Has("traceEvents") },
 }
 
-var recordings = []*Kind{TraceEvents}
+var recordings = []*Kind{TraceEvents, ROCmSMI, AMDSMI, Gpustat, Nvitop, NvidiaSMI}
+
+// withUnit matches a cell of nvidia-smi without a header.
+var withUnit = regexp.MustCompile(`(^|, )\d+ MiB(,|$)`)
+
+// isQuery reports whether a line is one of nvidia-smi's CSV: its header, or a row.
+func isQuery(line string) bool {
+	if len(line) > 1<<12 {
+		return false
+	}
+	cells := cellsOf(strings.TrimLeft(line, "# "))
+	return withUnit.MatchString(line) || containsAny(cells, "memory.used", "memory.free", "memory.total", "utilization.gpu", "used_gpu_memory", "used_memory", "power.draw", "temperature.gpu")
+}
+
+// cellsOf returns the cells of a header, without units.
+func cellsOf(line string) []string {
+	cells := strings.Split(line[:min(len(line), 1<<12)], ",")
+	for i, c := range cells {
+		name, _, _ := strings.Cut(strings.Trim(c, ` "`), " [")
+		cells[i] = strings.ToLower(name)
+	}
+	return cells
+}
+
+func containsAny(cells []string, names ...string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(cells, n) })
+}
+
+// isMonitor recognises the header of dmon and pmon among the first lines.
+func isMonitor(h *Head) bool {
+	const most = 8
+	lines := h.Lines()
+	return slices.ContainsFunc(lines[:min(len(lines), most)], func(line string) bool {
+		if !strings.HasPrefix(line, "#") || len(line) > 1<<12 {
+			return false
+		}
+		fields := strings.FieldsFunc(strings.ToLower(line), func(r rune) bool { return strings.ContainsRune("# ,\t\r", r) })
+		return slices.Contains(fields, "gpu") && containsAny(fields, "fb", "pwr", "sm", "pid")
+	})
+}

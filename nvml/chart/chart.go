@@ -27,6 +27,8 @@ import (
 type Config struct {
 	Title string
 	Last  int // only the time of the last n samples of the longest series; 0 means all
+	// Numbered says that the times of the series are the numbers of samples: see nvml.Recording.
+	Numbered bool
 
 	// Width and Height are in pixels. Each panel after the first adds half of Height. A key that
 	// takes more than a third of Height makes the chart higher by the rest, so that the lines of
@@ -50,7 +52,7 @@ func Write(w io.Writer, format string, series []nvml.Series, cfg Config) error {
 }
 
 func newFigure(series []nvml.Series, cfg Config) (*figure, error) {
-	f := &figure{title: cfg.Title, width: orDefault(cfg.Width, 800), height: orDefault(cfg.Height, 500)}
+	f := &figure{title: cfg.Title, numbered: cfg.Numbered, width: orDefault(cfg.Width, 800), height: orDefault(cfg.Height, 500)}
 	series, start := lastOf(series, cfg.Last)
 	for _, s := range series {
 		if s.Known() {
@@ -62,7 +64,9 @@ func newFigure(series []nvml.Series, cfg Config) (*figure, error) {
 	}
 	f.title = f.withModel(f.title)
 	f.from, f.to = span(f.series, start)
-	f.time = timeUnitOf(f.to - f.from)
+	if f.time = timeUnitOf(f.to - f.from); cfg.Numbered {
+		f.time = timeUnit{Name: "sample", Title: "sample", Seconds: 1}
+	}
 	for _, unit := range unitsOf(f.series) {
 		f.panels = append(f.panels, f.newPanel(unit))
 	}
@@ -185,6 +189,7 @@ type figure struct {
 	series        []nvml.Series
 	from, to      float64 // seconds
 	time          timeUnit
+	numbered      bool // time counts samples
 }
 
 // panel is a pair of axes: lines of one unit over time in seconds.
@@ -219,14 +224,20 @@ type sample struct{ x, y float64 }
 // timeUnit is the unit of a chart's time axis.
 type timeUnit struct {
 	Name    string  `json:"name"`
+	Title   string  `json:"title"` // of the axis
 	Seconds float64 `json:"seconds"`
 }
 
 func timeUnitOf(span float64) timeUnit {
-	for _, u := range []timeUnit{{"d", 24 * 3600}, {"h", 3600}, {"min", 60}} {
-		if span > 2*u.Seconds {
-			return u
+	name, seconds := "s", 1.0
+	for _, u := range []struct {
+		name    string
+		seconds float64
+	}{{"d", 24 * 3600}, {"h", 3600}, {"min", 60}} {
+		if span > 2*u.seconds {
+			name, seconds = u.name, u.seconds
+			break
 		}
 	}
-	return timeUnit{"s", 1}
+	return timeUnit{name, "time [" + name + "]", seconds}
 }

@@ -41,7 +41,7 @@ func (f *figure) draw(c canvas) {
 		a := axes{figure: f, panel: p, left: margin + left, right: margin + width - margin, top: top, bottom: top + height - 1.2*fontSize}
 		if i == len(f.panels)-1 {
 			a.bottom -= 1.3 * fontSize
-			c.text(point{(a.left + a.right) / 2, top + height - 0.4*fontSize}, "time ["+f.time.Name+"]", face{size: fontSize, align: middle})
+			c.text(point{(a.left + a.right) / 2, top + height - 0.4*fontSize}, f.time.Title, face{size: fontSize, align: middle})
 		}
 		a.draw(c)
 		top += height + margin

@@ -143,7 +143,7 @@ func countSame(s nvml.Series, others []nvml.Series) (n int) {
 // deviceOf returns the series of the device's memory that a process's belongs to.
 func deviceOf(s nvml.Series, series []nvml.Series) nvml.Series {
 	for _, o := range series {
-		if o.Quantity == nvml.MemoryUsed && o.Device.UUID == s.Device.UUID {
+		if o.Quantity == nvml.MemoryUsed && o.Device == s.Device {
 			return o
 		}
 	}
@@ -178,7 +178,7 @@ func binaryUnit(maximum float64) (scale float64, name string) {
 // colorOf gives a device one color in all panels, and its quantities in a panel different dashes. The quantities of a lone device have
 // colors of their own. A process has its device's color.
 func colorOf(s nvml.Series, all, panel []nvml.Series) int {
-	device, devices := place(s, all, func(s nvml.Series) string { return s.Device.UUID })
+	device, devices := place(s, all, func(s nvml.Series) nvml.Device { return s.Device })
 	quantity, quantities := place(s, panel, func(s nvml.Series) string {
 		if s.Quantity == nvml.ProcessMemory {
 			return nvml.MemoryUsed.Key()
@@ -193,8 +193,8 @@ func colorOf(s nvml.Series, all, panel []nvml.Series) int {
 }
 
 // place returns the place of a series' key among the different keys of all, and how many there are.
-func place(s nvml.Series, all []nvml.Series, key func(nvml.Series) string) (at, of int) {
-	var keys []string
+func place[K comparable](s nvml.Series, all []nvml.Series, key func(nvml.Series) K) (at, of int) {
+	var keys []K
 	for _, o := range all {
 		if !slices.Contains(keys, key(o)) {
 			keys = append(keys, key(o))

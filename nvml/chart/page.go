@@ -58,7 +58,7 @@ func writeHTML(w io.Writer, f *figure) error {
 	for _, s := range f.series {
 		p.Rows = append(p.Rows, pageRow{
 			s.Label(), s.Note, s.Quantity.Format(s.Min()), s.Quantity.Format(s.Max()), s.Quantity.Format(s.Mean()),
-			fmt.Sprintf("%.1f s", s.Duration().Seconds()), s.Len(), rateOf(s), s.Gaps(),
+			durationOf(s, f.numbered), s.Len(), rateOf(s, f.numbered), s.Gaps(),
 		})
 	}
 	var text bytes.Buffer
@@ -134,9 +134,16 @@ func pageLineOf(l line) pageLine {
 	return out
 }
 
+func durationOf(s nvml.Series, numbered bool) string {
+	if numbered {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f s", s.Duration().Seconds())
+}
+
 // rateOf is a dash where there is too little for a rate.
-func rateOf(s nvml.Series) string {
-	if s.Len() < 3 || s.Duration() < 100*time.Millisecond {
+func rateOf(s nvml.Series, numbered bool) string {
+	if numbered || s.Len() < 3 || s.Duration() < 100*time.Millisecond {
 		return "–"
 	}
 	return fmt.Sprintf("%.1f Hz", samplingRate(s))

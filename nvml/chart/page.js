@@ -79,7 +79,7 @@ const charts = panels.map(p => {
     legend: { markers: { dash: (u, i) => i > 0 && p.lines[i - 1].dashes.length ? "dashed" : "solid" } },
     hooks: { draw: [marks(p)] },
     cursor: { sync: { key: "time" }, drag: { x: true, y: false }, dataIdx: nearest },
-    axes: [{ ...axis, label: `time [${time.name}]`, size: 28, incrs: steps, values: (u, at) => at.map(v => +(v / time.seconds).toFixed(3)) }, { ...axis, label: `${p.name} [${p.unit}]`, size: 56 }],
+    axes: [{ ...axis, label: time.title, size: 28, incrs: steps, values: (u, at) => at.map(v => +(v / time.seconds).toFixed(3)) }, { ...axis, label: `${p.name} [${p.unit}]`, size: 56 }],
     series: [{ label: "time", value: (u, v) => round(v == null ? v : v / time.seconds, time.name) }].concat(p.lines.map(l => ({
       label: l.label, stroke: () => colorOf(l), width: l.width * 1.2, dash: l.dashes.length ? l.dashes.map(d => d * 1.3) : undefined,
       paths: l.steps ? uPlot.paths.stepped({ align: 1 }) : undefined,

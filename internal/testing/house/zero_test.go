@@ -23,6 +23,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 	"github.com/gpumemtrack/gpumemtrack/nvml/chart"
+	"github.com/gpumemtrack/gpumemtrack/nvml/recordings"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
@@ -61,9 +62,9 @@ var zeros = []any{
 	new(nn.Sequential), new(nn.Tensor),
 	new(nn.Upsample), new(nn.ZeroPad2d),
 	new(zoo.Model),
-	new(nvml.Config), new(nvml.Device), new(nvml.Quantity), new(nvml.Reading), new(nvml.Recorder),
+	new(nvml.Builder), new(nvml.Config), new(nvml.Device), new(nvml.Quantity), new(nvml.Reading), new(nvml.Recorder),
 	new(nvml.Recording), new(nvml.Scope), new(nvml.Series), new(nvml.Target),
-	new(chart.Config),
+	new(chart.Config), new(recordings.Config), new(recordings.File),
 	new(tracker.Buffer), new(tracker.Config), new(tracker.MemTracker), new(tracker.OutOfMemoryError),
 	new(tracker.Section), new(tracker.SectionConfig),
 	new(attach.Config), new(attach.DriverUse), new(attach.Source), new(attach.Watcher),

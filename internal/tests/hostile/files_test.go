@@ -283,6 +283,38 @@ var recordings = []file{
 	{"no header.csv", times("", "1,2,3\n", 1<<20, "")},
 	{"a long line.csv", times("time_seconds,gpu,", "a", 1<<26, "\n")},
 	{"many columns.csv", times("time_seconds,gpu", ",a", 1<<22, "\n1\n")},
+	{"an endless line of nvidia-smi.csv", times("index, memory.used [MiB]\n0, ", "9", 1<<28, " MiB\n")},
+	{"a million GPUs.csv", func() []byte {
+		var b bytes.Buffer
+		b.WriteString("index, memory.used [MiB]\n")
+		for i := range 1 << 20 {
+			fmt.Fprintf(&b, "%d, 1 MiB\n", i)
+		}
+		return b.Bytes()
+	}},
+	{"a million processes.csv", func() []byte {
+		var b bytes.Buffer
+		b.WriteString("pid, used_gpu_memory [MiB]\n")
+		for i := range 1 << 20 {
+			fmt.Fprintf(&b, "%d, 1 MiB\n", i+1)
+		}
+		return b.Bytes()
+	}},
+	{"headers alone.csv", times("", "index, memory.used [MiB]\nmemory.used [MiB], index\n", 1<<18, "")},
+	{"columns of nvidia-smi.csv", times("memory.used [MiB]", ", memory.used [MiB]", 1<<20, "\n1 MiB\n")},
+	{"rows that are kept.csv", times("memory.used [MiB], name\n", "1 MiB, "+strings.Repeat("n", 1<<18)+"\n", 1<<9, "")},
+	{"control characters.csv", times("index, memory.used [MiB]\n", "0, \x1b]0;x\x07 MiB\n\x00\x01\n", 1<<18, "0, 1 MiB\n")},
+	{"numbers of 400 digits.csv", times("index, memory.used [MiB]\n", "0, "+strings.Repeat("9", 400)+" MiB\n", 1<<16, "0, 1 MiB\n")},
+	{"units that do not exist.csv", times("index, memory.used [furlong]\n", "0, 1\n", 1<<20, "")},
+	{"a tag without an end.xml", times("<nvidia_smi_log", " a", 1<<27, "")},
+	{"deep elements.xml", times("<nvidia_smi_log>", "<gpu>", 1<<24, "")},
+	{"GPUs without an end.xml", times("<nvidia_smi_log>", "<gpu><fb_memory_usage><used>1 MiB</used></fb_memory_usage></gpu>", 1<<20, "")},
+	{"entities.xml", times("<nvidia_smi_log><gpu>", "&lt;", 1<<26, "</gpu>")},
+	{"deep values.json", times(`{"gpus":`, "[", 1<<24, "")},
+	{"one long value.json", times(`{"gpus":[`, `{"index":0},`, 1<<24, `{}]}`)},
+	{"GPUs of gpustat.json", times(`{"query_time":"","gpus":[`, `{"index":0,"memory.used":1},`, 1<<18, `{}]}`)},
+	{"many values.json", times("", `{"card0":{"VRAM Total Used Memory (B)":"1e400"}}`, 1<<18, "")},
+	{"UTF-16.csv", times("\xff\xfe", "\x00\xd8", 1<<26, "")},
 }
 
 // inLog is the beginning of a line of an allocator's log.

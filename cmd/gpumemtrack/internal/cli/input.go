@@ -72,6 +72,18 @@ func AddAsFlag(a *App, cmd *cobra.Command) {
 // files.ErrFormat.
 func OpenInput(a *App, word string, limit alloc.Bytes) (*Input, error) {
 	LimitMemory(limit)
+	return openInput(a, word, limit)
+}
+
+// OpenStream opens an input as OpenInput does, for a command whose memory does not grow with what it reads: there is
+// next to no limit to the unpacked data.
+func OpenStream(a *App, word string) (*Input, error) {
+	LimitMemory(0)
+	const limit = 1 << 40
+	return openInput(a, word, limit)
+}
+
+func openInput(a *App, word string, limit alloc.Bytes) (*Input, error) {
 	in := &Input{Name: word, shown: word, command: a.command}
 	var source io.ReadCloser
 	var err error

@@ -77,7 +77,7 @@ func runDemo(a *cli.App, o demoOptions) (err error) {
 		return err
 	}
 	fmt.Fprintln(a.Stdout)
-	watch.WriteRecording(a.Stdout, rec.Recording())
+	cli.WriteRecording(a.Stdout, rec.Recording())
 	fmt.Fprintf(a.Stderr, "report: %s\n", filepath.Join(o.dir, "*-gpu_mem_track.txt"))
 	fmt.Fprintf(a.Stderr, "samples: %s\n", rec.Files()[0])
 	return a.SaveCharts(rec.Recording(), chart.Config{Title: "VGG19's features, on a simulated GPU"}, charts, o.force)

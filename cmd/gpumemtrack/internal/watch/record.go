@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
@@ -271,7 +270,7 @@ func finish(a *cli.App, w io.Writer, rec *nvml.Recorder, charts []string, o reco
 		}
 		return errors.Join(err, cli.WriteNew(o.json, o.force, write))
 	}
-	WriteRecording(w, recording)
+	cli.WriteRecording(w, recording)
 	for _, file := range rec.Files() {
 		fmt.Fprintf(a.Stderr, "samples: %s\n", file)
 	}
@@ -333,48 +332,4 @@ func finite(v float64) *float64 {
 		return nil
 	}
 	return &v
-}
-
-// WriteRecording prints the table of a recording, and below it the notes on its gaps.
-func WriteRecording(w io.Writer, rec nvml.Recording) {
-	t := cli.NewGrid(2, []string{"Name", "Gaps", "Rate", "Duration", "Mean", "Minimum"},
-		"Series", "Name", "Minimum", "Maximum", "Mean", "Duration", "Rate", "Gaps")
-	var notes cli.Warnings
-	for _, s := range rec.Series {
-		if s.Note != "" {
-			notes.Add(s.Device, noteOf(s))
-		}
-		if !s.Known() {
-			if s.Note != "" {
-				t.AppendRow(table.Row{s.Label(), s.Device.Name, "unknown", "unknown", "unknown", "-", "-", s.Gaps()})
-			}
-			continue // a sensor that the device does not have
-		}
-		t.AppendRow(table.Row{
-			s.Label(), s.Device.Name, s.Quantity.Format(s.Min()), s.Quantity.Format(s.Max()), s.Quantity.Format(s.Mean()),
-			fmt.Sprintf("%.1f s", s.Duration().Seconds()), rateCell(s), s.Gaps(),
-		})
-	}
-	io.WriteString(w, t.Fitted(cli.WidthOf(w)))
-	for _, note := range notes.Lines() {
-		fmt.Fprintln(w, note)
-	}
-	if rec.Failures > 0 {
-		fmt.Fprintf(w, "Queries without an answer, each a gap: %d\n", rec.Failures)
-	}
-}
-
-// noteOf is a note as it follows the name of the device: with the name of its series, unless it names the process itself.
-func noteOf(s nvml.Series) string {
-	if s.Quantity == nvml.ProcessMemory && strings.HasPrefix(s.Note, s.Target.String()) {
-		return " " + s.Note
-	}
-	return strings.TrimPrefix(s.Label(), s.Device.Label()) + ": " + s.Note
-}
-
-func rateCell(s nvml.Series) string {
-	if s.Len() < 3 || s.Duration() < 100*time.Millisecond { // too short for a rate
-		return "-"
-	}
-	return fmt.Sprintf("%.1f Hz", float64(s.Len()-1)/s.Duration().Seconds())
 }

@@ -1,0 +1,171 @@
+// Package recordings reads what other tools print of GPU memory over time, as recordings of package
+// nvml. It reads the recordings of package nvml too:
+//
+//	file, err := recordings.ReadFile("gpu.csv", recordings.Config{})
+//	for _, s := range file.Recording.Series {
+//		fmt.Println(s.Label(), s.Quantity.Format(s.Max())) // GPU 0 memory used 17.5 GiB
+//	}
+//
+// Files are recognised by their contents, not by their names, and may be packed by gzip. A file may
+// still grow: what of its last line is missing is not read.
+//
+// # What is read
+//
+//   - nvidia-smi --query-gpu and --query-compute-apps with --format=csv: columns by their names, in
+//     any order; units in the header, in the cells, or in neither. Headers may repeat, and a file may
+//     have several tables. Without a header, columns are found by their shape: see Config.Columns.
+//     The names are those of nvidia-smi --help-query-gpu, drivers 319 to 610.
+//   - nvidia-smi -q -x: one document, or several one after the other (-l, or >> in a loop). DTDs
+//     nvsmi_device_v4 to v12.
+//   - nvidia-smi dmon and pmon, with the options -o D, T and DT, and --format csv.
+//   - amd-smi metric and monitor, --csv and --json (ROCm 5.7 to 7); rocm-smi --showmeminfo and others,
+//     --csv and --json (ROCm 4 to 7).
+//   - gpustat --json (0.4 to 1.1), and what nvitop's ResourceMetricCollector (0.10 to 1.7) collects, as
+//     JSON lines or as CSV.
+//
+// Lines between those of a table, such as other output of a program, are left out and counted.
+//
+// # What values mean
+//
+// nvidia-smi, amd-smi and their kin write "MB" for units of 2^20 bytes. So MB, MiB and M are one unit here,
+// and likewise KB and GB. Cells such as [N/A], [Not Supported] and - are gaps. An unknown unit makes a
+// gap as well, and File.Notes says so. For memory, nvitop's largest value in each interval counts; for other
+// quantities its mean.
+//
+// Times without a zone are local ones: set Config.Location if a file is from elsewhere. A file without
+// times is counted by samples: see nvml.Recording.Numbered. If no column identifies the GPU, rows of one
+// moment belong to GPUs 0, 1 and so on, in the order of nvidia-smi.
+//
+// # Bounds
+//
+// Memory does not grow with the file: a series has as many points as that of an nvml.Recorder, and a line
+// counts up to 1 MiB. A file with more than 256 GPUs or 256 processes is an error.
+package recordings
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf16"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
+	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
+)
+
+// largest bounds the text of a file: a year of eight GPUs at five samples a second.
+const largest = 1 << 40
+
+// headSize is how much of a file its format is recognised by.
+const headSize = 1 << 14
+
+// ReadFile reads a recording from a file. The error names the file. It is ErrFormat, or says what is
+// wrong in which line.
+func ReadFile(name string, o Config) (*File, error) {
+	f, err := userfile.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("reading a recording: %w", err)
+	}
+	defer f.Close()
+	file, err := Read(f, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return file, nil
+}
+
+// Read reads a recording as ReadFile does, from any reader, such as a pipe.
+func Read(r io.Reader, o Config) (*File, error) {
+	unpacked, err := bounded.NewReader(r, largest)
+	if err != nil {
+		return nil, err
+	}
+	in, err := asUTF8(bufio.NewReaderSize(unpacked, maxLine))
+	if err != nil {
+		return nil, bounded.Torn(err)
+	}
+	head, err := in.Peek(headSize)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, bounded.Torn(err)
+	}
+	if len(bytes.TrimSpace(head)) == 0 {
+		return nil, fmt.Errorf("%w: the file is empty", ErrFormat)
+	}
+	if isOwn(head) {
+		rec, err := nvml.Read(in)
+		if err != nil {
+			return nil, err
+		}
+		return &File{Recording: rec, Format: "gpumemtrack record"}, nil
+	}
+	f := newFeed(o)
+	switch bytes.TrimLeft(head, " \t\r\n")[0] {
+	case '<':
+		err = readXML(in, f)
+	case '{', '[':
+		err = readJSON(in, f)
+	default:
+		err = readTables(in, f)
+	}
+	if err != nil {
+		return nil, bounded.Torn(err)
+	}
+	return f.file()
+}
+
+func isOwn(head []byte) bool {
+	line, _, _ := bytes.Cut(head, []byte("\n"))
+	return bytes.HasPrefix(line, []byte("{")) && bytes.Contains(line, []byte(`"gpumemtrack.recording/`)) || bytes.HasPrefix(line, []byte("time_seconds,gpu,"))
+}
+
+// asUTF8 returns a reader of UTF-8 without a byte order mark. PowerShell's > writes UTF-16.
+func asUTF8(in *bufio.Reader) (*bufio.Reader, error) {
+	mark, err := in.Peek(3)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	switch {
+	case bytes.HasPrefix(mark, []byte{0xef, 0xbb, 0xbf}):
+		_, err := in.Discard(3)
+		return in, err
+	case bytes.HasPrefix(mark, []byte{0xff, 0xfe}):
+		return bufio.NewReaderSize(&utf16Reader{in: in, order: binary.LittleEndian}, maxLine), nil
+	case bytes.HasPrefix(mark, []byte{0xfe, 0xff}):
+		return bufio.NewReaderSize(&utf16Reader{in: in, order: binary.BigEndian}, maxLine), nil
+	}
+	return in, nil
+}
+
+// utf16Reader turns UTF-16 into UTF-8. What is outside the basic plane, which no tool prints, becomes U+FFFD.
+type utf16Reader struct {
+	in      *bufio.Reader
+	order   binary.ByteOrder
+	pending []byte
+	begun   bool
+}
+
+func (u *utf16Reader) Read(p []byte) (n int, err error) {
+	for n < len(p) {
+		if len(u.pending) == 0 {
+			var unit [2]byte
+			if _, err := io.ReadFull(u.in, unit[:]); err != nil {
+				if errors.Is(err, io.ErrUnexpectedEOF) {
+					err = io.EOF // half a character
+				}
+				return n, err
+			}
+			mark := !u.begun
+			u.begun = true
+			if r := utf16.Decode([]uint16{u.order.Uint16(unit[:])})[0]; !mark {
+				u.pending = append(u.pending[:0], string(r)...)
+			}
+			continue
+		}
+		copied := copy(p[n:], u.pending)
+		n, u.pending = n+copied, u.pending[copied:]
+	}
+	return n, nil
+}
