@@ -72,7 +72,7 @@ func (o *estimateOptions) flags(cmd *cobra.Command) {
 	flags.StringVar(&o.dtype, "dtype", "", "element `TYPE` of the weights (default: as published)")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	flags.BoolVar(&o.detail, "detail", false, "print each part, and what nvidia-smi will show")
-	flags.StringVar(&o.measured, "measured", "", "put the run beside it that `FILE` recorded: a memory snapshot of PyTorch, or a dump")
+	flags.StringVar(&o.measured, "measured", "", "put the run beside it that `FILE` recorded: a memory snapshot of PyTorch, a dump, or the log of an engine such as vLLM or llama.cpp")
 	flags.StringVar(&o.gpu, "gpu", "", "`GPU` that it runs on, such as h100 or 4090")
 	flags.StringVar(&o.pytorch, "pytorch", "", "`VERSION` of PyTorch, such as 2.4")
 	flags.StringVar(&o.transformers, "transformers", "", "`VERSION` of transformers, such as 4.45")

@@ -15,6 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/internal/enginelog"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -26,6 +27,8 @@ type measured struct {
 	Device string        `json:"device"`
 	Rows   []measuredRow `json:"rows"`
 	Notes  []string      `json:"notes,omitempty"`
+
+	Engine enginelog.Engine `json:"engine,omitempty"` // that wrote the log; "" for a recorded run
 }
 
 type measuredRow estimate.Compared
@@ -48,6 +51,9 @@ func (e *estimated) compareRun(a *cli.App) (*measured, error) {
 	o, r := e.options, e.Report
 	if len(r.Inputs) == 0 {
 		return nil, cli.UsageError("estimate: --measured needs the input of the run: --batch and, of a language model, --seq")
+	}
+	if m, err := e.compareEngine(a, o.measured); m != nil || err != nil {
+		return m, err
 	}
 	dump, err := cli.OpenDump(a, o.measured, -1)
 	if err != nil {
@@ -164,7 +170,7 @@ func forwardOf(dump *snapshot.Dump, r *estimate.Report) map[string]alloc.Bytes {
 }
 
 // title returns a value's name in the table.
-func (r measuredRow) title() string {
+func (r measuredRow) title(indent int) string {
 	switch r.Of {
 	case "requested":
 		return "requested by tensors"
@@ -175,7 +181,7 @@ func (r measuredRow) title() string {
 	case "layer":
 		return r.Path
 	}
-	return "  " + r.Of
+	return strings.Repeat(" ", indent) + r.Of
 }
 
 func (r measuredRow) off() string {
@@ -204,7 +210,11 @@ const fewLayers = 10
 // write prints the values side by side.
 func (m *measured) write(w io.Writer, detail bool) {
 	fmt.Fprintf(w, "Beside %s of %s; off is how much more was measured:\n", m.File, m.Device)
-	t := cli.NewTable(w, 1, "At the peak", "Estimate", "At most", "Measured", "Off")
+	heading, indent := "At the peak", 2 // the parts of a peak stand below it
+	if m.Engine != "" {
+		heading, indent = "On a device", 0
+	}
+	t := cli.NewTable(w, 1, heading, "Estimate", "At most", "Measured", "Off")
 	var layers []measuredRow
 	for _, r := range m.Rows {
 		if r.Of == "layer" {
@@ -215,7 +225,7 @@ func (m *measured) write(w io.Writer, detail bool) {
 		if r.Estimate.Upper > 0 {
 			upper = r.Estimate.Upper.String()
 		}
-		t.AppendRow(table.Row{r.title(), r.Estimate.Bytes, upper, r.Measured, r.off()})
+		t.AppendRow(table.Row{r.title(indent), r.Estimate.Bytes, upper, r.Measured, r.off()})
 	}
 	t.Render()
 	for _, r := range m.Rows {
@@ -241,7 +251,7 @@ func writeLayers(w io.Writer, layers []measuredRow, detail bool) {
 	}
 	t := cli.NewTable(w, 1, "A forward pass allocates in", "Estimate", "Measured", "Off")
 	for _, r := range layers {
-		t.AppendRow(table.Row{r.title(), r.Estimate.Bytes, r.Measured, r.off()})
+		t.AppendRow(table.Row{r.title(0), r.Estimate.Bytes, r.Measured, r.off()})
 	}
 	t.Render()
 }

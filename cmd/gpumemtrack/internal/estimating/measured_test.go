@@ -159,3 +159,53 @@ func TestEstimateBesideWhatTellsNothing(t *testing.T) {
 		assert.Contains(t, stderr.String(), want, args)
 	}
 }
+
+// The estimate stands beside what an engine logged: what it loads, and what a token takes, since its cache is as large as
+// the device allows.
+func TestEstimateBesideAnEnginesLog(t *testing.T) {
+	log := `(EngineCore_DP0 pid=9) INFO 10-01 10:00:00 [core.py:77] Initializing a V1 LLM engine (v0.11.0) with config: model='meta-llama/Llama-3.1-8B-Instruct', tokenizer='x', max_seq_len=32768
+(EngineCore_DP0 pid=9) INFO 10-01 10:00:10 [gpu_model_runner.py:2653] Model loading took 14.9889 GiB and 3.1 seconds
+(EngineCore_DP0 pid=9) INFO 10-01 10:00:20 [gpu_worker.py:298] Available KV cache memory: 19.37 GiB
+(EngineCore_DP0 pid=9) INFO 10-01 10:00:21 [kv_cache_utils.py:1087] GPU KV cache size: 158,656 tokens
+`
+	path := filepath.Join(t.TempDir(), "engine.log")
+	for _, of := range []struct {
+		name, log, rows, note string
+	}{
+		{"pool", log, "weights -0.0 %, KV cache, a token +0.0 %", "the KV cache holds 158656 tokens, and the estimate is for 8192: what a token takes is compared"},
+		{"same", strings.Replace(log, "19.37 GiB\n", "1.00 GiB\n", 1) + "GPU KV cache size: 8,192 tokens\n", "weights -0.0 %, KV cache +0.0 %", ""},
+		{"unknown", strings.Join(strings.SplitAfter(log, "\n")[:3], ""), "weights -0.0 %", "the KV cache of 19.4 GiB is not compared: the log does not say for how many tokens it is"},
+		{"starts", log + log, "weights -0.0 %, KV cache, a token +0.0 %", "the log has 2 starts: this is the last"},
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(of.log), 0o600))
+		var out, stderr bytes.Buffer
+		require.Zero(t, run([]string{"estimate", "llama-3.1-8b", "--serve", "--seq", "8192", "--batch", "1", "--json", "--measured", path}, nil, &out, &stderr), stderr.String())
+		var got struct {
+			Measured measured
+		}
+		require.NoError(t, json.Unmarshal(out.Bytes(), &got))
+		assert.Equal(t, "vLLM 0.11.0, meta-llama/Llama-3.1-8B-Instruct", got.Measured.Device)
+		var rows struct {
+			Measured struct {
+				Rows []struct {
+					Of  string
+					Off float64
+				}
+			}
+		}
+		require.NoError(t, json.Unmarshal(out.Bytes(), &rows))
+		var said []string
+		for _, r := range rows.Measured.Rows {
+			said = append(said, r.Of)
+			assert.InDelta(t, 0, r.Off, 0.005, of.name)
+		}
+		for i, part := range strings.Split(of.rows, " %, ") {
+			name, _, _ := strings.Cut(part, " -")
+			name, _, _ = strings.Cut(name, " +")
+			assert.Equal(t, name, said[i], of.name)
+		}
+		if of.note != "" {
+			assert.Contains(t, got.Measured.Notes, of.note, of.name)
+		}
+	}
+}
