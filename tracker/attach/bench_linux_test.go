@@ -65,13 +65,17 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// BenchmarkPython is a pair of cuMemAlloc and cuMemFree under twenty functions of Python, in each version that this machine has.
+// BenchmarkPython is a pair of cuMemAlloc and cuMemFree under so many functions of Python, in each version that this machine has.
 func BenchmarkPython(b *testing.B) {
 	here := pythonsHere()
 	for _, version := range pythonVersions {
-		for _, name := range []string{"alone", "probes", "preload"} {
-			if here[version] != "" {
-				b.Run(version+"/"+name, func(b *testing.B) { churn(b, ways[name], here[version], "testdata/pychurn.py", strconv.Itoa(b.N)) })
+		for _, depth := range []string{"5", "20", "60", "120"} {
+			for _, name := range []string{"alone", "probes", "preload"} {
+				if here[version] != "" {
+					b.Run(version+"/"+depth+"/"+name, func(b *testing.B) {
+						churn(b, ways[name], here[version], "testdata/pychurn.py", strconv.Itoa(b.N), depth)
+					})
+				}
 			}
 		}
 	}

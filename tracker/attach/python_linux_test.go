@@ -104,6 +104,35 @@ func pythonFrames(t *testing.T, w *Watcher, _, program string) {
 	}
 }
 
+// TestMovingFrames compares frames as TestPythonFrames does, where those of one call lie in the place of those of the call before. Of a stack
+// of more than 128 functions, the innermost are there.
+func TestMovingFrames(t *testing.T) { eachPython(t, movingFrames) }
+
+func movingFrames(t *testing.T, w *Watcher, _, program string) {
+	c := start(t, w, program, "testdata/moving.py")
+	knowsPython(t, w, c)
+	told := reportedFrames(t, c)
+	w.Sync()
+	require.Empty(t, w.Warnings())
+	require.Len(t, w.Sources(), 1)
+	found := make(map[alloc.Ptr]string)
+	for a := range w.Sources()[0].Snapshot().Allocations() {
+		found[a.Ptr] = ofPython(a.Stack)
+	}
+	require.Greater(t, len(told), 500)
+	require.ElementsMatch(t, slices.Collect(maps.Keys(told)), slices.Collect(maps.Keys(found)))
+	const most = 128
+	deep := 0
+	for at, frames := range told {
+		if all := strings.Split(frames, "|"); len(all) > most {
+			frames = strings.Join(all[:most], "|")
+			deep++
+		}
+		require.Equal(t, frames, found[at])
+	}
+	require.Equal(t, 8, deep)
+}
+
 // TestInterpretersOfPython: a process may have several, and a thread may run several of them, one in the other. The functions are those
 // of the innermost, or they are unknown: they are never those of another interpreter.
 func TestInterpretersOfPython(t *testing.T) { eachPython(t, interpretersOfPython) }
@@ -215,7 +244,7 @@ func TestWildPython(t *testing.T) {
 			w.Sync()
 			require.Len(t, w.Sources(), 1)
 			require.Empty(t, w.Warnings())
-			require.Len(t, slices.Collect(w.Sources()[0].Snapshot().Allocations()), 9)
+			require.Len(t, slices.Collect(w.Sources()[0].Snapshot().Allocations()), 18)
 		})
 	}
 }

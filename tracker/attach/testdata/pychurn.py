@@ -1,4 +1,4 @@
-# Allocates and frees on one stack of Python and prints what N pairs took, in ns of processor time, as client.c does.
+# Allocates and frees on one stack of so many functions of Python, and prints what N pairs took, in ns of processor time, as client.c does.
 import ctypes, sys, time
 
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -17,6 +17,6 @@ def deep(n, pairs):
     print("churn %d" % (time.process_time_ns() - begin))
 
 
-deep(18, int(sys.argv[1]))
+deep(int(sys.argv[2]) - 2, int(sys.argv[1]))
 print("done", flush=True)
 sys.stdin.readline()

@@ -35,9 +35,9 @@ int main(void) {
 	char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	munmap(pages + 4096, 4096);
 	void *threads[] = {NULL, (void *)1, (void *)~0ull, pages + 4096, pages + 4092, pages + 4096 - 24, loop, junk, (void *)main};
-	for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
+	for (size_t i = 0; i < 2 * sizeof threads / sizeof *threads; i++) { // each again, when what it leads to is known
 		word p;
-		thread = threads[i];
+		thread = threads[i / 2];
 		if (alloc(&p, 64))
 			return 1;
 	}

@@ -16,8 +16,9 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 )
 
-// TestTheShimsFunctions runs what is in testdata/shimtest.c.
-func TestTheShimsFunctions(t *testing.T) {
+// buildShimTest compiles a file of testdata, which includes the shim with some of the driver's functions.
+func buildShimTest(t *testing.T, file string) (program string) {
+	t.Helper()
 	cc, err := shimCompiler()
 	if err != nil {
 		t.Skip(err)
@@ -25,16 +26,28 @@ func TestTheShimsFunctions(t *testing.T) {
 	dir := t.TempDir()
 	header := hooks(event.DriverFunctions, "/no/such/driver", map[string]uint64{"cuMemFree_v2": 1, "cuIpcOpenMemHandle_v2": 1, "cuGetProcAddress_v2": 1}, 500)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "hooks.h"), []byte(header), 0o600))
-	path := filepath.Join(dir, "shimtest")
-	args := slices.Concat(cc[1:], []string{"-g", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-Ishim", "-iquote../../bpf", "-I" + dir, "-o", path, "testdata/shimtest.c", "-lpthread", "-ldl"})
+	program = filepath.Join(dir, "program")
+	args := slices.Concat(cc[1:], []string{"-g", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-Ishim", "-iquote../../bpf", "-I" + dir, "-o", program, "testdata/" + file, "-lpthread", "-ldl"})
 	out, err := exec.Command(cc[0], args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	return program
+}
+
+// TestTheShimsFunctions runs what is in testdata/shimtest.c.
+func TestTheShimsFunctions(t *testing.T) {
+	path := buildShimTest(t, "shimtest.c")
 	for _, name := range []string{"walk", "signal", "thread ends", "key", "get", "handle", "full", "overwritten", "rouse", "child", "by a system call"} {
 		t.Run(name, func(t *testing.T) {
 			out, err := exec.Command(path, name).CombinedOutput()
 			assert.NoError(t, err, "%s", out)
 		})
 	}
+}
+
+// TestPythonFramesAtOnce runs what is in testdata/framestest.c.
+func TestPythonFramesAtOnce(t *testing.T) {
+	out, err := exec.Command(buildShimTest(t, "framestest.c")).CombinedOutput()
+	require.NoError(t, err, "%s", out)
 }
 
 // TestRulesAgreeWithLibgcc runs what is in testdata/rulestest.c: the shim's own callers and libgcc's, at the same calls.

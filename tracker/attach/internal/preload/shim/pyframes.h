@@ -7,7 +7,7 @@
 
 enum {
 	NOT_KEPT = 0xffff, // in place of an index in the latest walk
-	// Before 3.12, a string: its head, and its text, which is not read if it is longer.
+	// Before 3.12, a string: its head, and its text, of which nothing is read if it is longer.
 	STRING_HEAD = 40,
 	MAX_TEXT = 192,
 	MAX_STRING = 72 + MAX_TEXT,
@@ -193,13 +193,13 @@ static void read_heads(py_reader *r) {
 	read_missing(r);
 }
 
-// string_size returns the size of a string, by its head; 0 if it is too long.
+// string_size returns the size of a string, by its head. Of one that is too long, only the head is read.
 static word string_size(const word *head) {
 	const struct py_layout *l = &python.layout;
 	word length = head[l->length / sizeof *head], state = head[STRING_HEAD / sizeof *head - 1];
 	int is_ascii = state >> 6 & 1;
 	word text = length * (is_ascii ? 1 : state >> 2 & 7);
-	return length > MAX_TEXT || text > MAX_TEXT ? 0 : ((is_ascii ? l->ascii : l->wide) + text + 7) & ~(word)7;
+	return length > MAX_TEXT || text > MAX_TEXT ? STRING_HEAD : ((is_ascii ? l->ascii : l->wide) + text + 7) & ~(word)7;
 }
 
 // read_strings reads two strings for each head.
@@ -217,7 +217,7 @@ static void read_strings(py_reader *r) {
 		if (r->kept_head[i / 2] != NOT_KEPT) {
 			unsigned part = first_string(l) + 2 * r->kept_head[i / 2] + i % 2;
 			size[i] = l->part[part].iov_len;
-			if (is_part(l, part, at[i]) && now_at(r, part) && size[i] > STRING_HEAD && string_size(now_at(r, part)) == size[i])
+			if (is_part(l, part, at[i]) && now_at(r, part) && size[i] && string_size(now_at(r, part)) == size[i])
 				kept[i] = (uint16_t)part;
 		}
 		if (kept[i] == NOT_KEPT)
@@ -226,7 +226,7 @@ static void read_strings(py_reader *r) {
 	if (r->missing_count)
 		read_parts(r->fresh, r->missing, r->missing_count, r->has_missing);
 	for (unsigned m = 0; m < r->missing_count; m++)
-		size[r->missing_is[m]] = r->has_missing[m] ? string_size(r->fresh + m * STRING_HEAD / sizeof(word)) : 0;
+		size[r->missing_is[m]] = r->has_missing[m] ? string_size(r->fresh + m * STRING_HEAD / sizeof(word)) : STRING_HEAD;
 	r->missing_count = 0;
 	for (unsigned i = 0; i < 2 * w->heads; i++)
 		add_kept(r, at[i], size[i], kept[i]);
@@ -250,7 +250,7 @@ static word print_of(struct walk *w, unsigned head) {
 	word print = py_digest(copy_of(w, first_head(w) + head));
 	for (unsigned i = 0; python.layout.compares_text && i < 2; i++) {
 		unsigned part = first_string(w) + 2 * head + i;
-		if (!w->was_there[part] || !w->part[part].iov_len)
+		if (!w->was_there[part] || w->part[part].iov_len == STRING_HEAD)
 			return 0;
 		print = mixed(print, (const unsigned char *)copy_of(w, part), w->part[part].iov_len);
 	}
