@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -23,6 +24,8 @@ func attachedEnd(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOption
 	if err := w.Close(); err != nil {
 		return err
 	}
+	// Snapshots of very many buffers are short-lived. Collected late, they would double the memory.
+	defer debug.SetGCPercent(debug.SetGCPercent(25))
 	for _, s := range w.Sources() {
 		if o.json != "" {
 			line := newAttachedMark(s)
