@@ -41,12 +41,9 @@ func (h *Head) Contains(words ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return bytes.Contains(h.raw, []byte(w)) })
 }
 
-// IsText reports whether the bytes are a text: they have no zero byte, and few that no text has. Escape sequences of
-// terminals are text.
+// IsText reports whether the bytes are a text: few of them are such as no text has. Escape sequences of terminals are text,
+// and a log may have some zero bytes where it was cut while a program wrote it.
 func (h *Head) IsText() bool {
-	if len(h.text) == 0 || bytes.IndexByte(h.raw, 0) >= 0 {
-		return false
-	}
 	strange := 0
 	for i := 0; i < len(h.raw); {
 		r, size := utf8.DecodeRune(h.raw[i:])
@@ -55,7 +52,12 @@ func (h *Head) IsText() bool {
 			strange++
 		}
 	}
-	return strange <= len(h.raw)/8
+	return len(h.text) > 0 && strange <= len(h.raw)/16
+}
+
+// hasControls reports whether the bytes have control characters that do not end or indent lines.
+func (h *Head) hasControls() bool {
+	return bytes.ContainsFunc(h.raw, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' && r != '\r' })
 }
 
 // Line returns the first line that is not blank, without the blank space around it.

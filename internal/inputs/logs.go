@@ -5,7 +5,7 @@ var (
 	BFC = &Kind{
 		Name: "bfc", What: "a log in which a BFC allocator ran out of memory", Source: "TensorFlow, JAX, ONNX Runtime",
 		Sign: "lines of bfc_allocator or bfc_arena", Takes: []string{"explain", "show", "diff", "convert"},
-		Words: []string{"bfc_allocator", "bfc_arena"},
+		Words: []string{"bfc_allocator", "bfc_arena.cc"},
 	}
 	ErrorText = &Kind{
 		Name: "error", What: "an out-of-memory error", Source: "PyTorch, JAX, llama.cpp, TensorFlow, CUDA",
@@ -32,9 +32,9 @@ var logs = []*Kind{BFC, ErrorText, PyTorchStats, EngineLog}
 
 // errorWords stand in the messages of memory that ran out.
 var errorWords = []string{
-	"out of memory", "Out of memory", "OUT_OF_MEMORY", "OutOfMemory", "out_of_memory", "OutOfDeviceMemory",
-	"RESOURCE_EXHAUSTED", "OOM when allocating", "Allocation on device", "can't allocate memory",
-	"ailed to allocate", "unable to allocate", "ALLOC_FAILED", "ErrorMemoryAllocation", "cuda runtime error (2)",
+	"out of memory", "Out of memory", "OUT_OF_MEMORY", "ErrorOutOfMemory", "out_of_memory", "OutOfDeviceMemory",
+	"RESOURCE_EXHAUSTED", "Resource exhausted", "Tried to allocate", "OOM when allocating", "Allocation on device", "can't allocate memory",
+	"ailed to allocate", "Device memory allocation of size", "unable to allocate", "ALLOC_FAILED", "ErrorMemoryAllocation", "cuda runtime error (2)",
 }
 
 // engineWords stand in the lines by which engines say what takes their memory.

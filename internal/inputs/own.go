@@ -23,7 +23,7 @@ var (
 	Profile = &Kind{
 		Name: "pprof", What: "a pprof profile", Source: "Go, JAX, and convert",
 		Sign: "the bytes of a profile.proto", Takes: []string{"show", "diff", "convert"},
-		is: func(h *Head) bool { return h.Begins("\x0a") && !h.IsText() },
+		is: func(h *Head) bool { return h.Begins("\x0a") && h.hasControls() },
 	}
 )
 

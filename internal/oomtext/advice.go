@@ -36,6 +36,9 @@ func helpPyTorch(f *Failure) {
 	case verdict.TooLarge:
 		tooLarge(f)
 	case verdict.Fragmented:
+		if f.butOthers() != "" {
+			endOthers(f)
+		}
 		if f.settings.expandable {
 			f.help("torch.cuda.empty_cache() before the step that failed", "the allocator then starts from whole segments")
 		} else {

@@ -146,6 +146,7 @@ func (f *Failure) values() verdict.Values {
 	if f.Reserved < 0 && f.Allocated >= 0 {
 		v.Reserved = f.Allocated + max(0, f.Beside)
 	}
+	v.Own = f.ThisProcess > f.Capacity/2 && f.Capacity > 0
 	return v
 }
 
@@ -169,7 +170,7 @@ func (f *Failure) short() alloc.Bytes {
 	if f.Requested < 0 || f.Free < 0 {
 		return unknown
 	}
-	return f.Requested - f.Free
+	return f.values().Short()
 }
 
 // sentence says the verdict.
@@ -179,11 +180,14 @@ func (f *Failure) sentence() string {
 	case verdict.NoShortage:
 		return fmt.Sprintf("no shortage: %v were free, and %v were refused. The device did not lack memory when the message was written.", f.Free, f.Requested)
 	case verdict.Limit:
-		return fmt.Sprintf("limit: the program may take %v, which the request would exceed; the device is not full.", f.Limit)
+		if f.Free < 0 {
+			return fmt.Sprintf("limit: the program may take %v, which the request would exceed.", f.Limit)
+		}
+		return fmt.Sprintf("limit: the program may take %v, which the request would exceed; %v of the device are free.", f.Limit, f.Free)
 	case verdict.TooLarge:
 		return fmt.Sprintf("larger than the device: no device of %v can hold %v.", f.Capacity, f.Requested)
 	case verdict.Fragmented:
-		return fmt.Sprintf("fragmented: %v are reserved but unallocated, which with the free %v would be enough, but they lie in pieces between buffers in use.", f.Inactive, f.Free)
+		return fmt.Sprintf("fragmented: %v are reserved but unallocated, which with the free %v would be enough, but they lie in pieces between buffers in use.%s", f.Inactive, f.Free, f.butOthers())
 	case verdict.OtherProcess:
 		if f.Others >= 0 {
 			return fmt.Sprintf("other process: %v of the device are in use by other processes; %v lack.", f.others(), short)
@@ -203,11 +207,21 @@ func (f *Failure) sentence() string {
 	return "unknown: the message says that memory ran out, and nothing about who has it."
 }
 
+// butOthers says that others hold more than the program, if they do.
+func (f *Failure) butOthers() string {
+	if n := f.others(); n > f.Reserved && f.Reserved >= 0 {
+		return fmt.Sprintf(" But others hold %v of the device.", n)
+	}
+	return ""
+}
+
 // full says who has the memory of a full device.
 func (f *Failure) full(short alloc.Bytes) string {
 	lacks := short - max(0, f.Inactive)
 	says := fmt.Sprintf("truly full: %v lack", short)
-	if f.Inactive > 0 {
+	if f.values().Nearly() {
+		says = fmt.Sprintf("truly full: the free %v are hardly more than the %v asked for, and the driver needs a part of them", f.Free, f.Requested)
+	} else if f.Inactive > 0 {
 		says = fmt.Sprintf("truly full: even if the %v in pieces could be used, %v would lack", f.Inactive, lacks)
 	}
 	switch {

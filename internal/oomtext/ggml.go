@@ -26,8 +26,8 @@ var (
 )
 
 func parseGGML(f *Failure, text string) bool {
-	if !failed.MatchString(text) {
-		return false
+	if !failed.MatchString(text) || strings.Contains(text, "pinned memory") {
+		return false // of pinned memory the program does without
 	}
 	f.Source = "ggml"
 	if strings.Contains(text, "llama") || strings.Contains(text, "load_tensors") {
@@ -52,12 +52,17 @@ func parseGGML(f *Failure, text string) bool {
 	})
 	lower := strings.ToLower(text)
 	switch {
+	case strings.Contains(lower, "compute buffer"), strings.Contains(lower, "compute pp buffer"), strings.Contains(lower, "graph_reserve"):
+		f.Purpose = "compute buffers"
 	case strings.Contains(lower, "kv cache"), strings.Contains(lower, "kv_cache"):
 		f.Purpose = "KV cache"
-	case strings.Contains(lower, "compute"), strings.Contains(lower, "gallocr_reserve"), strings.Contains(lower, "graph_reserve"):
+	case strings.Contains(lower, "gallocr_reserve"):
 		f.Purpose = "compute buffers"
 	case strings.Contains(lower, "error loading model"), strings.Contains(lower, "load_model"), strings.Contains(lower, "load_tensors"):
 		f.Purpose = "weights"
+	}
+	if strings.Contains(lower, "retrying") {
+		f.Notes = append(f.Notes, "the program tried again with less")
 	}
 	return true
 }

@@ -8,6 +8,7 @@
 package oomtext
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"regexp"
@@ -24,7 +25,7 @@ var ErrNone = errors.New("it has no message that GPU memory ran out")
 // Report is what a text says of memory that ran out.
 type Report struct {
 	Failures []*Failure // at most maxFailures, in the order of the text; those that say the same are one
-	LeftOut  int        // messages beyond these
+	LeftOut  int        // messages beyond these, not looked at
 	Stats    []*Stats   // tables of PyTorch's statistics that stand in the text
 	BFC      bool       // the text has lines of a BFC allocator, which package bfc reads
 }
@@ -46,7 +47,7 @@ type family struct {
 }
 
 // families is the table. Where phrases of several stand at one place, the first is meant.
-var families = []*family{pytorchFamily, mpsFamily, asyncFamily, ggmlFamily, xlaFamily, tensorflowFamily, cupyFamily, paddleFamily, hostFamily, bareFamily}
+var families = []*family{pytorchFamily, pytorchTail, mpsFamily, asyncFamily, ggmlFamily, xlaFamily, tensorflowFamily, cupyFamily, paddleFamily, hostFamily, bareFamily}
 
 // The bounds of what is kept.
 const (
@@ -57,7 +58,7 @@ const (
 // Read finds the messages in a text, which may be a log of any length. The error is ErrNone, with a report
 // that has no failures, or the reader's.
 func Read(r io.Reader) (*Report, error) {
-	s := scanner{report: new(Report)}
+	s := scanner{report: new(Report), seen: make(map[string]*Failure)}
 	err := logscan.Lines(r, words(), s.line)
 	s.close()
 	s.report.Stats = s.table.all
@@ -67,6 +68,8 @@ func Read(r io.Reader) (*Report, error) {
 	if !s.report.Said() {
 		return s.report, ErrNone
 	}
+	// Those that say more go first.
+	slices.SortStableFunc(s.report.Failures, func(x, y *Failure) int { return cmp.Compare(min(0, y.Requested), min(0, x.Requested)) })
 	for _, f := range s.report.Failures {
 		f.settings = s.settings
 		f.decide()
@@ -83,6 +86,7 @@ func words() []string {
 type scanner struct {
 	report   *Report
 	settings settings
+	seen     map[string]*Failure // by the texts of messages
 
 	open    *family // of the message that is being read; nil if there is none
 	failure *Failure
@@ -103,26 +107,29 @@ func (s *scanner) line(number int, raw []byte) bool {
 		s.settings.expandable = true
 	}
 	from := 0
-	for {
-		at, f := begin(line, from)
+	if s.open != nil {
+		s.message.WriteString(" ")
+	}
+	for begins := newBeginnings(line); ; {
+		at, end, f := begins.after(from)
 		if at < 0 {
 			break
 		}
 		s.add(line[from:at], false)
 		if s.open != nil && slices.Contains(s.open.takes, f.name) {
-			s.add(line[at:at+1], false)
-			from = at + 1
+			s.add(line[at:end], false)
+			from = end
 			continue
 		}
 		s.close()
 		s.open, s.left = f, f.lines
-		s.failure = newFailure(number, rankOf(line[:at]))
+		s.failure = newFailure(number, rankOf(line[max(from, at-rankReach):at]))
 		s.failure.backend = lastWord(line[:at])
 		if f.word {
 			s.failure.backend, _, _ = strings.Cut(line[at:], " ")
 		}
-		s.message.WriteString(line[at : at+1])
-		from = at + 1
+		s.message.WriteString(line[at:end])
+		from = end
 	}
 	s.add(line[from:], from == 0)
 	if s.open == nil {
@@ -165,7 +172,19 @@ func (s *scanner) close() {
 	s.failure, s.open = nil, nil
 	text := squeeze(s.message.String())
 	s.message.Reset()
-	if f == nil || !family.parse(f, text) {
+	if f == nil {
+		return
+	}
+	key := f.Rank + " " + f.backend + " " + text
+	if other := s.seen[key]; other != nil {
+		other.Repeats++
+		return
+	}
+	if len(s.report.Failures) == maxFailures {
+		s.report.LeftOut++
+		return
+	}
+	if !family.parse(f, text) {
 		return
 	}
 	const shown = 240
@@ -174,14 +193,14 @@ func (s *scanner) close() {
 	for _, other := range s.report.Failures {
 		if other.same(f) {
 			other.Repeats++
+			if len(s.seen) < 2*maxFailures {
+				s.seen[key] = other
+			}
 			return
 		}
 	}
-	if len(s.report.Failures) == maxFailures {
-		s.report.LeftOut++
-		return
-	}
 	s.report.Failures = append(s.report.Failures, f)
+	s.seen[key] = f
 }
 
 // wordBefore returns where the last word of a text begins, from a place on.
@@ -189,25 +208,57 @@ func wordBefore(text string, from int) int {
 	return max(from, strings.LastIndexAny(strings.TrimRight(text, " "), " \t:'\"([{")+1)
 }
 
-// begin returns where the first message in a line begins, from a place on, and its family; -1 if there is none.
-func begin(line string, from int) (at int, of *family) {
-	at = -1
+// beginnings finds where messages begin in a line. It looks for each phrase once, however many messages there are.
+type beginnings struct {
+	line string
+	next []int // where each phrase stands next; len(line) if it does not
+}
+
+func newBeginnings(line string) *beginnings {
+	b := &beginnings{line, make([]int, 0, 64)}
 	for _, f := range families {
 		for _, phrase := range f.begins {
-			i := strings.Index(line[from:], phrase)
-			if i < 0 {
+			b.next = append(b.next, b.find(phrase, 0))
+		}
+	}
+	return b
+}
+
+func (b *beginnings) find(phrase string, from int) int {
+	if i := strings.Index(b.line[from:], phrase); i >= 0 {
+		return from + i
+	}
+	return len(b.line)
+}
+
+// after returns where the first message begins from a place on, where the phrase ends that begins it, and its family; -1 if
+// there is none.
+func (b *beginnings) after(from int) (at, end int, of *family) {
+	at = -1
+	n := -1
+	for _, f := range families {
+		for _, phrase := range f.begins {
+			if n++; b.next[n] < from {
+				b.next[n] = b.find(phrase, from)
+			}
+			i := b.next[n]
+			if i == len(b.line) {
 				continue
 			}
-			if i += from; f.word {
-				i = wordBefore(line[:i], from)
+			stop := i + len(phrase)
+			if f.word {
+				i = wordBefore(b.line[:i], from)
 			}
 			if at < 0 || i < at {
-				at, of = i, f
+				at, end, of = i, stop, f
 			}
 		}
 	}
-	return at, of
+	return at, end, of
 }
+
+// rankReach is how far before a message its rank may stand.
+const rankReach = 512
 
 var rankIn = regexp.MustCompile(`\b[Rr]ank[ =:]?(\d{1,7})\b`)
 
@@ -236,7 +287,10 @@ var ansi = regexp.MustCompile(`\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b
 
 // clean returns a line as plain text: without escapes, colours and control characters, in valid UTF-8.
 func clean(raw []byte) string {
-	line := escapes.Replace(strings.ToValidUTF8(string(raw), "?"))
+	line := strings.ToValidUTF8(string(raw), "?")
+	if strings.ContainsAny(line, "\\&\u00a0") {
+		line = escapes.Replace(line)
+	}
 	if strings.Contains(line, "\x1b") {
 		line = ansi.ReplaceAllString(line, "")
 	}

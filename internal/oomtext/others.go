@@ -117,7 +117,8 @@ var hostFamily = &family{
 
 // bareFamily are messages that say that memory ran out, and little more.
 var bareFamily = &family{
-	name: "bare",
+	name:  "bare",
+	takes: []string{"bare"},
 	begins: []string{
 		"CUDA error: out of memory", "CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAllocation", "cudaErrorOutOfMemory", "cuda runtime error (2)",
 		"_ALLOC_FAILED", "HIP error: out of memory", "hipErrorOutOfMemory", "hipErrorMemoryAllocation", "out_of_memory: ", "alloc failed: out of memory",

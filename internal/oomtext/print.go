@@ -11,7 +11,7 @@ import (
 
 const (
 	width    = 80 // of what is printed
-	barWidth = 28
+	barWidth = 27
 	maxShown = 8 // further failures that have a line each
 )
 

@@ -20,6 +20,16 @@ var pytorchFamily = &family{
 	judge:  helpPyTorch,
 }
 
+// pytorchTail is the same message without its first words, as people quote it.
+var pytorchTail = &family{
+	name:   "pytorch tail",
+	begins: []string{"Tried to allocate"},
+	ends:   pytorchFamily.ends,
+	lines:  paragraph,
+	parse:  func(f *Failure, text string) bool { return parsePyTorch(f, text) && f.Capacity >= 0 },
+	judge:  helpPyTorch,
+}
+
 // pytorchFields are the phrases beside the amounts. Longer ones stand before those that they contain.
 var pytorchFields = []field{
 	{"ried to allocate", true, to(func(f *Failure) *alloc.Bytes { return &f.Requested })},
@@ -68,6 +78,7 @@ func parsePyTorch(f *Failure, text string) bool {
 // mpsFamily is the message of PyTorch on Apple's GPUs, which has a limit instead of a capacity.
 var mpsFamily = &family{
 	name:   "mps",
+	takes:  []string{"pytorch tail"},
 	begins: []string{"MPS backend out of memory"},
 	ends:   []string{"may cause system failure"},
 	lines:  paragraph,

@@ -76,7 +76,11 @@ func isWord(c byte) bool { return isLetter(c) || c >= '0' && c <= '9' || c == '.
 // does not tell.
 func amount(number string, power int) alloc.Bytes {
 	const most = 1 << 60
-	number = strings.ReplaceAll(strings.TrimRight(number, ".,"), ",", "")
+	number = strings.TrimRight(number, ".,")
+	if at := strings.LastIndexByte(number, ','); at >= 0 && !strings.Contains(number, ".") && len(number)-at != len(",000") {
+		number = number[:at] + "." + number[at+1:] // the decimal comma of some languages
+	}
+	number = strings.ReplaceAll(number, ",", "")
 	if len(number) > 64 {
 		return unknown
 	}

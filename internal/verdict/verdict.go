@@ -7,7 +7,7 @@ import "github.com/gpumemtrack/gpumemtrack/alloc"
 // Verdict is why an allocation failed. The zero value is Unknown.
 type Verdict string
 
-// The verdicts. What decides between them is OfValues.
+// The verdicts. Values.Of decides between them.
 const (
 	Unknown      Verdict = ""
 	NoShortage   Verdict = "no shortage"            // more was free than was asked for
@@ -27,6 +27,7 @@ type Values struct {
 	Reserved  alloc.Bytes // by the allocator
 	Outside   alloc.Bytes // in use by others than the allocator that may be taken from it
 	Limit     alloc.Bytes // that the program set to what the allocator may reserve
+	Own       bool        // the process itself is known to hold most of the device
 }
 
 // Of goes by the first of these that would have helped, cheapest first.
@@ -36,21 +37,38 @@ func (v Values) Of() Verdict {
 		return Unknown
 	case v.Capacity >= 0 && v.Requested > v.Capacity:
 		return TooLarge
-	case v.Limit >= 0 && v.Reserved >= 0 && v.Reserved+v.Requested > v.Limit && v.Free >= v.Requested:
+	case v.Limit >= 0 && v.Reserved >= 0 && v.Reserved+v.Requested > v.Limit-v.Limit/rounding && (v.Free < 0 || v.Free >= v.Requested):
 		return Limit
 	case v.Free < 0:
 		return Unknown
-	case v.Free >= v.Requested:
+	case v.Free >= v.Requested && !v.Nearly():
 		return NoShortage
 	}
-	short := v.Requested - v.Free
+	short := v.Short()
 	switch {
 	case v.Inactive >= short:
 		return Fragmented
 	case v.Outside >= short:
 		return OtherProcess
-	case v.Inactive < 0 && v.Reserved < 0:
+	case v.Inactive < 0 && v.Reserved < 0 && !v.Own:
 		return Unknown
 	}
 	return TrulyFull
+}
+
+// rounding is the part of an amount that the two decimals of a message may hide.
+const rounding = 128
+
+// Nearly reports whether the free memory is as much as was requested, but hardly more: the last 64th of a device is the
+// driver's, which places allocations in pages of its own.
+func (v Values) Nearly() bool {
+	return v.Free >= v.Requested && v.Capacity >= 0 && v.Free-v.Requested < v.Capacity/64
+}
+
+// Short returns what lacks beside the free memory: all of the request if that is only nearly enough.
+func (v Values) Short() alloc.Bytes {
+	if v.Nearly() {
+		return v.Requested
+	}
+	return v.Requested - v.Free
 }

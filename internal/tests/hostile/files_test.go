@@ -352,3 +352,41 @@ var logs = []file{
 	{"engines of sizes that do not exist", times("", "llama_kv_cache: CUDA0 KV buffer size = "+strings.Repeat("9", 400)+" QiB\nModel loading took -1e999 GiB\n", 1<<12, "")},
 	{"engines of control characters", times("Model loading took 5.0 GiB and", "\x1b[31m\x07\x00", 1<<20, "\n")},
 }
+
+// failed is the message of PyTorch, about a request of so much.
+func failed(requested string) string {
+	return "CUDA out of memory. Tried to allocate " + requested + ". GPU 0 has a total capacity of 80.00 GiB of which 1.00 MiB is free. Of the allocated memory " +
+		requested + " is allocated by PyTorch, and " + requested + " is reserved by PyTorch but unallocated.\n"
+}
+
+var errorTexts = []file{
+	{"a million ranks", func() []byte {
+		var b bytes.Buffer
+		for i := range 1 << 20 {
+			fmt.Fprintf(&b, "[rank%d]: %s", i, failed(fmt.Sprintf("%d.00 MiB", i)))
+		}
+		return b.Bytes()
+	}},
+	{"the same a million times", times("", failed("2.00 GiB"), 1<<20, "")},
+	{"a gigabyte line", times("CUDA out of memory. Tried to allocate ", "0123456789abcdef", 1<<26, " GiB")},
+	{"errors in a line without an end", times("", "CUDA out of memory. Tried to allocate 1.00 GiB. ", 1<<22, "")},
+	{"control characters", times(failed("2.00 GiB"), "\x1b[31m\x00\x07\x9b CUDA out of memory. Tried to allocate \x1b]0;title\x07 2 GiB\n", 1<<16, "")},
+	{"numbers of 400 digits", times("", failed(strings.Repeat("9", 400)+" GiB"), 1<<10, "")},
+	{"units that do not exist", text(failed("2.00 QiB") + failed("2.00 GiBs") + failed("-2.00 GiB") + failed("NaN GiB") + failed("1e308 TiB"))},
+	{"processes", times("CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 80.00 GiB of which 1.00 MiB is free. ", "Process 99999999999999999999 has 5.00 GiB memory in use. ", 1<<20, "\n")},
+	{"not UTF-8", times(failed("2.00 GiB"), "CUDA out of memory. Tried to allocate \xff\xfe\xf0\x9f 2 GiB\n", 1<<16, "")},
+	{"statistics", times("", "| PyTorch CUDA memory summary, device ID 0 |\n| Allocated memory | 9999999999999999999999 MiB | 1 MiB | 1 MiB |\n", 1<<20, "")},
+	{"numbers of statistics", times(`{"allocated_bytes.all.current": `, "9", 1<<20, "}")},
+	{"allocations of a TPU", times("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 9.00G of 8.00G hbm. Exceeded hbm capacity by 1.00G.\n", "1. Size: 2.00G\n Operator: op_name=\"a\" source_file=\"b\" source_line=3\n Shape: f32[1]\n", 1<<20, "")},
+	{"shapes", times("", "OOM when allocating tensor with shape["+strings.Repeat("999999999,", 90)+"1] and type float\n", 1<<16, "")},
+	{"lines of ggml", times("", "ggml_backend: allocating 1.00 MiB on device 0: cudaMalloc failed: out of memory\n", 1<<20, "")},
+}
+
+// beginnings of inputs that are of no kind, or end too early.
+var unknowns = []file{
+	{"bytes", times("", "\x00\xff", 1<<16, "")},
+	{"a text", times("", "nothing here\n", 1<<22, "")},
+	{"an open object", times(`{"a":`, `{"b":`, 1<<20, "")},
+	{"an open list", times(`[`, "[", 1<<20, "")},
+	{"keys", times("{", `"k":1,`, 1<<20, "}")},
+}

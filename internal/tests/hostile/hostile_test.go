@@ -60,6 +60,8 @@ func TestHostileFilesEndWithAnError(t *testing.T) {
 		{"GGUF", ggufs, [][]string{{"estimate"}}},
 		{"config", configs, [][]string{{"estimate"}}},
 		{"log", logs, every[:2]},
+		{"error text", errorTexts, [][]string{{"explain"}, {"explain", "--json"}, {"show"}}},
+		{"unknown", unknowns, [][]string{{"explain"}, {"show"}, {"chart", "-f", "-o", "out.svg"}, {"estimate"}}},
 		{"recording", recordings, [][]string{{"chart", "-f", "-o", "out.svg"}}},
 	} {
 		for _, f := range kind.files {

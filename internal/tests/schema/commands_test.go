@@ -83,7 +83,13 @@ func TestCommandsMatchTheirSchemas(t *testing.T) {
 	engine := filepath.Join("..", "..", "enginelog", "testdata", "vllm.log")
 	show("engine", "show", engine)
 	show("engine", "explain", engine)
-	for _, key := range []string{"runs", "oom", "gap", "results", "settings", "processes", "failures", "no_segments", "memory_bytes", "filter", "filtered_out"} {
+	texts, err := filepath.Glob(filepath.Join("..", "..", "..", "internal", "oomtext", "testdata", "*.*"))
+	require.NoError(t, err)
+	require.NotEmpty(t, texts)
+	for _, text := range texts {
+		show("explain", "explain", text)
+	}
+	for _, key := range []string{"runs", "errors", "statistics", "oom", "gap", "results", "settings", "processes", "failures", "no_segments", "memory_bytes", "filter", "filtered_out"} {
 		assert.True(t, seen[key], "no output has %s", key)
 	}
 }
