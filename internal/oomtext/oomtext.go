@@ -28,6 +28,7 @@ type Report struct {
 	LeftOut  int        // messages beyond these, not looked at
 	Stats    []*Stats   // tables of PyTorch's statistics that stand in the text
 	BFC      bool       // the text has lines of a BFC allocator, which package bfc reads
+	Engine   bool       // the text has lines of an engine, which package enginelog reads
 }
 
 // Said reports whether there is anything to tell.
@@ -79,7 +80,7 @@ func Read(r io.Reader) (*Report, error) {
 
 // words are those of lines that are looked at.
 func words() []string {
-	return slices.Concat(inputs.ErrorText.Words, inputs.PyTorchStats.Words, inputs.BFC.Words, []string{"expandable_segments"})
+	return slices.Concat(inputs.ErrorText.Words, inputs.PyTorchStats.Words, inputs.BFC.Words, inputs.EngineLog.Words, []string{"expandable_segments"})
 }
 
 // scanner goes through the lines of a text.
@@ -99,7 +100,9 @@ type scanner struct {
 // line reads a line, and reports whether it wants the next one too.
 func (s *scanner) line(number int, raw []byte) bool {
 	line := clean(raw)
-	s.report.BFC = s.report.BFC || slices.ContainsFunc(inputs.BFC.Words, func(w string) bool { return strings.Contains(line, w) })
+	has := func(w string) bool { return strings.Contains(line, w) }
+	s.report.BFC = s.report.BFC || slices.ContainsFunc(inputs.BFC.Words, has)
+	s.report.Engine = s.report.Engine || slices.ContainsFunc(inputs.EngineLog.Words, has)
 	if s.table.line(line, number) {
 		return true
 	}

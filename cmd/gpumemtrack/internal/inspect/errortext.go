@@ -36,9 +36,11 @@ func explainText(a *cli.App, in *cli.Input, device int, at string, asJSON bool) 
 			return err
 		}
 	}
-	engines, err := again.engines()
-	if err != nil {
-		return err
+	var engines []*enginelog.Report
+	if report.Engine {
+		if engines, err = again.engines(); err != nil {
+			return err
+		}
 	}
 	says := func(r *enginelog.Report) bool { return !report.Said() || !r.OnlyFailed() }
 	if engines = slices.DeleteFunc(engines, func(r *enginelog.Report) bool { return !says(r) }); len(engines) > 0 {
