@@ -91,8 +91,9 @@ static INLINE void fill_results(struct event *e, const struct function *f, const
 static INLINE int start_stack(registers *r, word id, const struct generation *g, uint32_t index, const struct function *f, const word *args, word pc)
 {
 	struct scratch *s = scratch_of(id);
-	uint32_t pid = id >> 32;
-	if (!s) {
+	uint32_t pid = id >> 32, slot = RULES_REMOVED;
+	word *removals = bpf_map_lookup_elem(&changes, &slot);
+	if (!s || !removals) {
 		lose();
 		return 0;
 	}
@@ -112,8 +113,9 @@ static INLINE int start_stack(registers *r, word id, const struct generation *g,
 	s->past_unknown = 0;
 	s->window_at = 0;
 	s->chain = s->tries = s->threads = 0;
-	if (s->kept_generation != g->code) {
+	if (s->kept_generation != g->code || s->kept_removals != *removals) {
 		s->kept_generation = g->code;
+		s->kept_removals = *removals;
 		s->kept_rules = 0;
 	}
 	return go_on(r, s, bpf_map_lookup_elem(&interpreters, &pid) ? FIND_PYTHON : UNWIND);

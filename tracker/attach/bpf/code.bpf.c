@@ -32,7 +32,6 @@ struct known_code {
 
 MAP(interpreters, HASH, MAX_PROCESSES, uint32_t, struct interpreter); // by process
 MAP(known_codes, LRU_HASH, 1 << 14, struct code_key, struct known_code);
-MAP(copies, ARRAY, 1, uint32_t, word); // number of copies: as long as it stays, what was known is known
 
 static INLINE word mix(word digest, word w) { return (digest ^ w) * 0x9e3779b97f4a7c15; }
 
@@ -176,7 +175,7 @@ static INLINE int copy_one(py_reader *r, word id, word code)
 	const struct py_layout *l = &p->layout;
 	struct code_key key = {p->program, code};
 	struct known_code k = {};
-	uint32_t zero = 0;
+	uint32_t slot = CODES_COPIED;
 	word lines;
 	if (!py_read(r, PY_HEAD, code + l->head, PY_HEAD_SIZE) || bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) >= ring_bytes / 2)
 		return 0;
@@ -186,7 +185,7 @@ static INLINE int copy_one(py_reader *r, word id, word code)
 	lines += l->bytes;
 	if (!(lines <= FEW_LINES ? copy_to(s, l, id, code, lines, FEW_LINES, &k) : copy_to(s, l, id, code, lines, MOST_LINES, &k)))
 		return 0;
-	word *n = bpf_map_lookup_elem(&copies, &zero);
+	word *n = bpf_map_lookup_elem(&changes, &slot);
 	if (n)
 		__sync_fetch_and_add(n, 1);
 	if (l->compares_text && !digest_texts(s, &k, &k.text_digest))

@@ -110,14 +110,15 @@ struct rule_key {
 enum { WINDOW = 1 << 10, KEPT_RULES = 32, KEPT_CODES = 64, MAX_NEW = 24, MAX_FILE = 192, MAX_NAME = 96 };
 
 struct scratch {
-	// The rules of the innermost frames at the latest call, from which the next seldom differs.
+	// The rules of the innermost frames at the latest call, from which the next seldom differs. They hold for a generation, as long as none was removed.
+	word kept_removals;
 	uint32_t kept_generation, kept_rules;
 	struct {
 		word pc;
 		struct unwind_rule rule;
 	} rules[KEPT_RULES];
-	// Code objects of Python that were known while copies had its value.
-	word kept_copies;
+	// Code objects of Python, which are known to the program as long as none was copied.
+	word kept_copies, kept_program;
 	uint32_t walks, unused;
 	struct {
 		word code, digest;
@@ -165,6 +166,9 @@ MAP(threads, LRU_HASH, 1 << 16, word, struct thread);             // by thread: 
 MAP(scratches, LRU_HASH, 1 << 12, word, struct scratch);
 MAP(empty_scratch, ARRAY, 1, uint32_t, struct scratch);
 MAP(rules, LRU_HASH, 1 << 16, struct rule_key, struct unwind_rule);
+
+enum { RULES_REMOVED, CODES_COPIED, CHANGES };
+MAP(changes, ARRAY, CHANGES, uint32_t, word); // how often rules were removed, and code objects of Python were copied
 
 enum { LOST_COUNT, LOST_SINCE, LOST_SLOTS }; // how many events the ring buffer had no room for, and when the first was
 MAP(loss, ARRAY, LOST_SLOTS, uint32_t, word);

@@ -123,10 +123,10 @@ SEC("uprobe.multi/find_python")
 int find_python(registers *r)
 {
 	word id = bpf_get_current_pid_tgid();
-	uint32_t pid = id >> 32, zero = 0;
+	uint32_t pid = id >> 32, slot = CODES_COPIED;
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &id);
 	struct interpreter *p = bpf_map_lookup_elem(&interpreters, &pid);
-	word *copied = bpf_map_lookup_elem(&copies, &zero);
+	word *copied = bpf_map_lookup_elem(&changes, &slot);
 	if (!s)
 		return 0;
 	if (!p || !copied)
@@ -142,8 +142,9 @@ int find_python(registers *r)
 	s->python_at = py_innermost(&reader, &p->layout, s->found);
 	s->new_codes = 0;
 	s->walks++;
-	s->python_is_kept = s->kept_copies == number && !p->layout.compares_text;
+	s->python_is_kept = s->kept_copies == number && s->kept_program == p->program && !p->layout.compares_text;
 	s->kept_copies = number;
+	s->kept_program = p->program;
 	return go_on(r, s, WALK_PYTHON);
 }
 

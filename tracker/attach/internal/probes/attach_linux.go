@@ -206,11 +206,15 @@ func (s *Source) placesOfNotes(index int, notes []symbols.Note) (all []place, er
 				to.Kind = inMemory
 			}
 		}
-		if err := s.maps.StaticProbes.Put(s.notes, its); err != nil {
-			return nil, fmt.Errorf("%d static probes are watched already: %w", s.notes, err)
+		at, ok := s.notes[its]
+		if !ok {
+			at = uint32(len(s.notes))
+			if err := s.maps.StaticProbes.Put(at, its); err != nil {
+				return nil, fmt.Errorf("%d static probes are watched already: %w", at, err)
+			}
+			s.notes[its] = at
 		}
-		all = append(all, place{offset: n.Offset, attachedTo: s.notes, semaphore: n.Semaphore})
-		s.notes++
+		all = append(all, place{offset: n.Offset, attachedTo: at, semaphore: n.Semaphore})
 	}
 	return all, nil
 }

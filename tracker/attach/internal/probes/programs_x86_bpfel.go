@@ -143,6 +143,7 @@ type programsRuleKey struct {
 
 type programsScratch struct {
 	_              structs.HostLayout
+	KeptRemovals   uint64
 	KeptGeneration uint32
 	KeptRules      uint32
 	Rules          [32]struct {
@@ -150,10 +151,11 @@ type programsScratch struct {
 		Pc   uint64
 		Rule programsUnwindRule
 	}
-	KeptCopies uint64
-	Walks      uint32
-	Unused     uint32
-	Codes      [64]struct {
+	KeptCopies  uint64
+	KeptProgram uint64
+	Walks       uint32
+	Unused      uint32
+	Codes       [64]struct {
 		_         structs.HostLayout
 		Code      uint64
 		Digest    uint64
@@ -255,7 +257,7 @@ type programsUnwindRule struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	programsMapCopies        = "copies"
+	programsMapChanges       = "changes"
 	programsMapEmptyScratch  = "empty_scratch"
 	programsMapExecs         = "execs"
 	programsMapFunctions     = "functions"
@@ -352,7 +354,7 @@ type programsProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type programsMapSpecs struct {
-	Copies       *ebpf.MapSpec `ebpf:"copies"`
+	Changes      *ebpf.MapSpec `ebpf:"changes"`
 	EmptyScratch *ebpf.MapSpec `ebpf:"empty_scratch"`
 	Execs        *ebpf.MapSpec `ebpf:"execs"`
 	Functions    *ebpf.MapSpec `ebpf:"functions"`
@@ -401,7 +403,7 @@ func (o *programsObjects) Close() error {
 //
 // It can be passed to loadProgramsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programsMaps struct {
-	Copies       *ebpf.Map `ebpf:"copies"`
+	Changes      *ebpf.Map `ebpf:"changes"`
 	EmptyScratch *ebpf.Map `ebpf:"empty_scratch"`
 	Execs        *ebpf.Map `ebpf:"execs"`
 	Functions    *ebpf.Map `ebpf:"functions"`
@@ -419,7 +421,7 @@ type programsMaps struct {
 
 func (m *programsMaps) Close() error {
 	return _ProgramsClose(
-		m.Copies,
+		m.Changes,
 		m.EmptyScratch,
 		m.Execs,
 		m.Functions,

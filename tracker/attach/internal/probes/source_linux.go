@@ -33,7 +33,8 @@ type Source struct {
 	spec       *ebpf.CollectionSpec // for copies
 	shared     map[string]*ebpf.Map // by them: maps
 	copies     map[copyOf]*ebpf.Program
-	notes      uint32 // number of static probes that are attached
+	notes      map[programsStaticProbe]uint32 // indexes of static probes: those of other files are often the same
+	removals   uint64                         // how often rules were removed
 	attached   []link.Link
 
 	reader      *ringbuf.Reader
@@ -49,7 +50,7 @@ type Source struct {
 
 func newSource(functions []event.Function) *Source {
 	return &Source{
-		functions: functions, copies: make(map[copyOf]*ebpf.Program), loadedRules: make(map[int][]programsRuleKey),
+		functions: functions, copies: make(map[copyOf]*ebpf.Program), notes: make(map[programsStaticProbe]uint32), loadedRules: make(map[int][]programsRuleKey),
 		stackCopies: make(map[uint32]*event.StackCopy),
 	}
 }
@@ -214,11 +215,20 @@ func (s *Source) LoadUnwindRule(pid int, generation uint32, pc uint64, rule unwi
 
 // RemoveUnwindRules removes all rules of a process.
 func (s *Source) RemoveUnwindRules(pid int) {
-	for _, key := range s.loadedRules[pid] {
+	all := s.loadedRules[pid]
+	if len(all) == 0 {
+		return
+	}
+	for _, key := range all {
 		_ = s.maps.Rules.Delete(key)
 	}
 	delete(s.loadedRules, pid)
+	s.removals++
+	_ = s.maps.Changes.Put(uint32(rulesRemoved), s.removals) // an array always has the key
 }
+
+// rulesRemoved is an index in the map of changes.
+const rulesRemoved = 0
 
 // ReadExecs reads execs until the probes are closed. The interpreter of a program must be known before
 // its first call of the driver, even on a busy machine.
