@@ -61,7 +61,7 @@ int main(int argc, char **argv) {
 	}
 	for (int i = 0; i < threads && links > 1; i++) {
 		pthread_t t;
-		if (pthread_create(&t, NULL, work, i ? NULL : &links))
+		if (pthread_create(&t, NULL, work, i + 1 < threads ? NULL : &links))
 			return 1;
 	}
 	if (links > 1 && threads)
