@@ -157,7 +157,14 @@ func TestEveryFunction(t *testing.T) {
 	s.call(event.AtReturn, "cuMemHostRegister_v2", 0, 0, 0x700, 70)
 	s.give("cuArrayCreate_v2", 0x800, 8, 4, 0x20|2<<32)      // 8 x 4 of two floats
 	s.give("cuArray3DCreate_v2", 0x900, 8, 0, 2, 0x01|1<<32) // 8 x 1 x 2 bytes
-	assert.Equal(t, live{0x100: 10, 0x200: 300, 0x300: 30, 0x400: 40, 0x500: 50, 0x600: 60, 0x700: 70, 0x800: 256, 0x900: 16}, s.live())
+	s.give("cuMemAllocAsync_ptsz", 0xa00, 90, 0)
+	s.give("cuMemPoolImportPointer", 0xb00, 1, 0xabc)
+	s.give("cuExternalMemoryGetMappedMipmappedArray", 0xc00, 1, 0xabc)
+	s.give("cuExternalMemoryGetMappedBuffer", 0xd00, 1, 0xabc)
+	assert.Equal(t, live{
+		0x100: 10, 0x200: 300, 0x300: 30, 0x400: 40, 0x500: 50, 0x600: 60, 0x700: 70, 0x800: 256, 0x900: 16, 0xa00: 90,
+		0xb00: 0, 0xc00: 0, 0xd00: 0, // the memory is another's
+	}, s.live())
 
 	sources := s.w.Sources()
 	require.Len(t, sources, 2)
@@ -176,12 +183,18 @@ func TestEveryFunction(t *testing.T) {
 	}
 	assert.Equal(t, map[alloc.Ptr]alloc.Memory{
 		0x100: alloc.DeviceMemory, 0x200: alloc.DeviceMemory, 0x300: alloc.ManagedMemory, 0x400: alloc.PoolMemory, 0x500: alloc.PoolMemory,
-		0x800: alloc.ArrayMemory, 0x900: alloc.ArrayMemory,
+		0x800: alloc.ArrayMemory, 0x900: alloc.ArrayMemory, 0xa00: alloc.PoolMemory,
+		0xb00: alloc.ImportedMemory, 0xc00: alloc.ImportedMemory, 0xd00: alloc.ImportedMemory,
 	}, memories)
 	assert.EqualValues(t, 0xabc, streams[0x400])
 	assert.EqualValues(t, 0xdef, streams[0x500])
+	assert.EqualValues(t, 2, streams[0xa00], "the thread's own default stream")
+	s.take("cuMemFreeAsync", 0xb00)
+	s.take("cuMipmappedArrayDestroy", 0xc00)
+	s.take("cuMemFree_v2", 0xd00)
+	assert.Len(t, s.live(), 10)
 
-	for _, free := range []string{"cuMemFree_v2 256", "cuMemFreeAsync 1024", "cuMemFreeAsync_ptsz 1280", "cuMemFreeHost 1536", "cuMemHostUnregister 1792", "cuArrayDestroy 2048", "cuMemFree_v2 0"} {
+	for _, free := range []string{"cuMemFree_v2 256", "cuMemFreeAsync 1024", "cuMemFreeAsync_ptsz 1280", "cuMemFreeAsync_ptsz 2560", "cuMemFreeHost 1536", "cuMemHostUnregister 1792", "cuArrayDestroy 2048", "cuMemFree_v2 0"} {
 		var symbol string
 		var at uint64
 		fmt.Sscan(free, &symbol, &at)
@@ -235,11 +248,38 @@ func TestNoFunctionIsForgotten(t *testing.T) {
 		"cuMemHostAlloc", "cuMemAllocHost_v2", "cuMemFreeHost", "cuMemHostRegister", "cuMemHostRegister_v2", "cuMemHostUnregister",
 		"cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap", "cuArrayCreate_v2", "cuArray3DCreate_v2", "cuArrayDestroy",
 		"cuMipmappedArrayCreate", "cuMipmappedArrayDestroy", "cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2", "cuIpcCloseMemHandle",
+		"cuMemPoolImportPointer", "cuExternalMemoryGetMappedBuffer", "cuExternalMemoryGetMappedMipmappedArray",
+		"cuGreenCtxCreate", "cuGreenCtxDestroy", "cuCtxFromGreenCtx",
 		"cuCtxDestroy", "cuCtxDestroy_v2", "cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2",
 	} {
 		assert.Contains(t, has, name)
 	}
 	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(has))), len(has), "none stands there twice")
+}
+
+// TestGreenContexts retain the primary context of their device, in which their memory is. One that is not destroyed because the
+// call fails is there as before.
+func TestGreenContexts(t *testing.T) {
+	s := newScript(t)
+	s.give("cuGreenCtxCreate", 0x9, 0xdead, 1, 1)
+	s.give("cuCtxFromGreenCtx", 0x99, 0x9)
+	s.take("cuCtxSetCurrent", 0x99)
+	s.give("cuMemAlloc_v2", 0x100, 10)
+	_, device := s.w.Sources()[0].Device()
+	assert.Equal(t, 1, device)
+	s.give("cuDevicePrimaryCtxRetain", 0x8, 1)
+	s.take("cuGreenCtxDestroy", 0x9)
+	assert.Equal(t, live{0x100: 10}, s.live(), "the primary context is still retained")
+	s.call(event.AtReturn, "cuGreenCtxDestroy", 1, 0, 0x9)
+	s.take("cuDevicePrimaryCtxRelease_v2", 1)
+	assert.Equal(t, live{0x100: 10}, s.live(), "the green context retains it")
+	s.take("cuGreenCtxDestroy", 0x9)
+	assert.Empty(t, s.live())
+	s.call(event.AtReturn, "cuGreenCtxDestroy", 1, 0, 0x9)
+	assert.Equal(t, live{0x100: 10}, s.live())
+	assert.Empty(t, s.w.Warnings())
+	s.give("cuCtxFromGreenCtx", 0x77, 0x7)
+	assert.Len(t, s.w.Warnings(), 1, "it is unknown")
 }
 
 func TestFreesThatFail(t *testing.T) {

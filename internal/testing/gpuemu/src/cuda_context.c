@@ -174,6 +174,16 @@ EXPORT CUresult cuCtxSynchronize(void) {
 	return SUCCESS;
 }
 
+// retain makes the primary context if there is none. Hold the lock.
+static CUresult retain(CUdevice d) {
+	CUresult r = SUCCESS;
+	if (!primary[d])
+		r = create(&primary[d], d, primary_flags[d], 1);
+	if (!r)
+		primary[d]->retained++;
+	return r;
+}
+
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice d) {
 	ENTER_LOST(DEVICE_UNAVAILABLE);
 	if (!out)
@@ -181,19 +191,21 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice d) {
 	if (!device_valid(d))
 		return INVALID_DEVICE;
 	pthread_mutex_lock(&lock);
-	CUresult r = SUCCESS;
-	if (!primary[d])
-		r = create(&primary[d], d, primary_flags[d], 1);
-	if (!r) {
-		primary[d]->retained++;
+	CUresult r = retain(d);
+	if (!r)
 		*out = primary[d];
-	}
 	pthread_mutex_unlock(&lock);
 	return r;
 }
 
-// drop ends the primary context: the next retain makes a new one. Hold the lock.
+// drop ends the primary context, and what its green contexts allocated: the next retain makes a new one. Hold the lock.
 static void drop(CUdevice d) {
+	for (CUcontext c = all; c; c = c->next)
+		if (c->green_of == primary[d]) {
+			c->alive = 0;
+			heap_release(c);
+			array_release(c);
+		}
 	destroy(primary[d]);
 	primary[d] = NULL;
 }
@@ -244,4 +256,48 @@ EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice d, unsigned flags) {
 		primary[d]->flags = flags;
 	pthread_mutex_unlock(&lock);
 	return SUCCESS;
+}
+
+// A green context is a primary context with fewer resources, which are not emulated. Its handle stands for its context, too.
+EXPORT CUresult cuGreenCtxCreate(CUcontext *out, void *resources, CUdevice d, unsigned flags) {
+	ENTER_LOST(DEVICE_UNAVAILABLE);
+	if (!out || !resources)
+		return INVALID_VALUE;
+	if (!device_valid(d))
+		return INVALID_DEVICE;
+	pthread_mutex_lock(&lock);
+	CUresult r = retain(d);
+	if (!r) {
+		CUcontext ctx = calloc(1, sizeof *ctx);
+		*ctx = (struct context){.alive = 1, .primary = 1, .device = primary[d]->device, .ordinal = d, .flags = flags, .green_of = primary[d], .next = all};
+		*out = all = ctx;
+	}
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+EXPORT CUresult cuCtxFromGreenCtx(CUcontext *out, CUcontext green) {
+	ENTER();
+	CUresult r = usable(green);
+	if (!r && (!out || !green->green_of))
+		r = INVALID_VALUE;
+	if (!r)
+		*out = green;
+	return r;
+}
+
+EXPORT CUresult cuGreenCtxDestroy(CUcontext green) {
+	ENTER();
+	CUresult r = usable(green);
+	if (!r && !green->green_of)
+		r = INVALID_VALUE;
+	if (r)
+		return r;
+	pthread_mutex_lock(&lock);
+	r = green->alive ? SUCCESS : CONTEXT_IS_DESTROYED;
+	green->alive = 0;
+	if (!r && --primary[green->ordinal]->retained == 0)
+		drop(green->ordinal);
+	pthread_mutex_unlock(&lock);
+	return r;
 }

@@ -5,7 +5,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
-enum { NOT_FOUND = 500 };
+enum { NOT_FOUND = 500, PER_THREAD_DEFAULT_STREAM = 2 };
 
 // find looks in this library only, which may have been loaded by dlopen.
 static void *find(const char *name) {
@@ -20,11 +20,14 @@ static void *find(const char *name) {
 // The newest version is given, whatever version is asked for.
 EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status) {
 	char newer[128];
-	(void)version, (void)flags;
+	(void)version;
 	if (!symbol || !function)
 		return INVALID_VALUE;
+	snprintf(newer, sizeof newer, "%s_ptsz", symbol);
+	*function = flags & PER_THREAD_DEFAULT_STREAM ? find(newer) : NULL;
 	snprintf(newer, sizeof newer, "%s_v2", symbol);
-	*function = find(newer);
+	if (!*function)
+		*function = find(newer);
 	if (!*function)
 		*function = find(symbol);
 	if (status)

@@ -164,19 +164,43 @@ EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, pool *p,
 	return take(ctx, out, bytes, p, s);
 }
 
-EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream s) {
-	ENTER_CONTEXT();
+static pool *current_pool(CUcontext ctx) {
 	pthread_mutex_lock(&lock);
 	pool *p = chosen[ctx->device] ? chosen[ctx->device] : default_pool(ctx->device);
 	pthread_mutex_unlock(&lock);
-	return take(ctx, out, bytes, p, s);
+	return p;
+}
+
+EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream s) {
+	ENTER_CONTEXT();
+	return take(ctx, out, bytes, current_pool(ctx), s);
+}
+
+static CUresult free_async(CUcontext ctx, CUdeviceptr at, CUstream s) {
+	if (!clock_queue(ctx, s, 0))
+		return INVALID_HANDLE;
+	return pool_free(ctx, at, s) ? SUCCESS : INVALID_VALUE;
 }
 
 EXPORT CUresult cuMemFreeAsync(CUdeviceptr at, CUstream s) {
 	ENTER_CONTEXT();
-	if (!clock_queue(ctx, s, 0))
-		return INVALID_HANDLE;
-	return pool_free(ctx, at, s) ? SUCCESS : INVALID_VALUE;
+	return free_async(ctx, at, s);
+}
+
+// The functions that programs compiled for default streams of each thread call: stream 0 is the thread's own.
+EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t bytes, pool *p, CUstream s) {
+	ENTER_CONTEXT();
+	return take(ctx, out, bytes, p, s ? s : PER_THREAD);
+}
+
+EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t bytes, CUstream s) {
+	ENTER_CONTEXT();
+	return take(ctx, out, bytes, current_pool(ctx), s ? s : PER_THREAD);
+}
+
+EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr at, CUstream s) {
+	ENTER_CONTEXT();
+	return free_async(ctx, at, s ? s : PER_THREAD);
 }
 
 EXPORT CUresult cuDeviceGetDefaultMemPool(pool **out, CUdevice d) {

@@ -31,9 +31,6 @@ static CUresult create(CUcontext ctx, CUstream *out, unsigned flags, int priorit
 	return SUCCESS;
 }
 
-#define LEGACY ((CUstream)1)     // CU_STREAM_LEGACY: the NULL stream
-#define PER_THREAD ((CUstream)2) // CU_STREAM_PER_THREAD
-
 CUstream stream_of(CUcontext ctx, CUstream s) {
 	enum { DEVICES = 16 };
 	static __thread CUstream own[DEVICES];

@@ -30,10 +30,14 @@ enum {
 	UNKNOWN = 999, // what calls give once the device fell off the bus
 };
 
+#define LEGACY ((CUstream)1)     // CU_STREAM_LEGACY: the NULL stream
+#define PER_THREAD ((CUstream)2) // CU_STREAM_PER_THREAD
+
 struct context {
 	int alive, primary;
 	int device, ordinal; // of the machine, and as this process counts
 	unsigned flags, retained;
+	CUcontext green_of; // the primary context of a green one
 	long long done; // when all work queued so far is finished, ns
 	struct context *next;
 };

@@ -40,29 +40,33 @@ const (
 	RetainsPrimary
 	ReleasesPrimary
 	ResetsPrimary
+	MakesGreen // a green context: it retains its device's primary context, and its memory is in that
+	DestroysGreen
+	ConvertsGreen // the context of a green context
 	InitializesDriver
 	LooksUpFunction
 )
 
 // Function is a function of the driver, or of another library, and where its arguments are.
 type Function struct {
-	Effect   Effect
-	Memory   alloc.Memory // the type of memory that the function allocates
-	Kind     mem.Kind     // what the memory is for, of a library's function; unknown of the driver's
-	Size     int          // index of the argument with the size in bytes
-	Stream   int          // 0: it has none
-	Device   int          // index of the argument that names the device
-	Address  int          // index of the argument with the address to free, or with the pointer to which the new address is written
-	Returned bool         // the address is the result
-	Void     bool         // the result is meaningless: a call that wrote no address has failed. See shared.voidResults
-	Library  string       // "" is the driver
-	Handle   bool         // the second argument is a CUipcMemHandle, by value
-	Symbols  []string
-	Host     bool   // the memory is on the host, whatever devices the process uses
-	Uses     []use  // the kinds of the memory it allocates, chosen by call stack
-	Note     string // the static probe to use instead: it has the function's arguments
-	Without  string // watched only in files without this static probe
-	Block    bool   // a block of a caching allocator, counted apart from the driver's memory
+	Effect    Effect
+	Memory    alloc.Memory // the type of memory that the function allocates
+	Kind      mem.Kind     // what the memory is for, of a library's function; unknown of the driver's
+	Size      int          // index of the argument with the size in bytes
+	Stream    int          // index of the argument that is the stream; 0: it has none
+	PerThread bool         // stream 0 is the calling thread's default stream, not the legacy one
+	Device    int          // index of the argument that names the device
+	Address   int          // index of the argument with the address to free, or with the pointer to which the new address is written
+	Returned  bool         // the address is the result
+	Void      bool         // the result is meaningless: a call that wrote no address has failed. See shared.voidResults
+	Library   string       // "" is the driver
+	Handle    bool         // the second argument is a CUipcMemHandle, by value
+	Symbols   []string
+	Host      bool   // the memory is on the host, whatever devices the process uses
+	Uses      []use  // the kinds of the memory it allocates, chosen by call stack
+	Note      string // the static probe to use instead: it has the function's arguments
+	Without   string // watched only in files without this static probe
+	Block     bool   // a block of a caching allocator, counted apart from the driver's memory
 }
 
 // KindFor returns the kind of memory that a call stack allocated.
@@ -114,15 +118,17 @@ var DriverFunctions = []Function{
 	{Effect: Allocates, Memory: alloc.DeviceMemory, Size: 1, Symbols: []string{"cuMemAlloc_v2"}},
 	{Effect: AllocatesPitched, Memory: alloc.DeviceMemory, Symbols: []string{"cuMemAllocPitch_v2"}},
 	{Effect: Allocates, Memory: alloc.ManagedMemory, Size: 1, Symbols: []string{"cuMemAllocManaged"}},
-	{Effect: Allocates, Memory: alloc.PoolMemory, Size: 1, Stream: 2, Symbols: []string{"cuMemAllocAsync", "cuMemAllocAsync_ptsz"}},
-	{Effect: Allocates, Memory: alloc.PoolMemory, Size: 1, Stream: 3, Symbols: []string{"cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync_ptsz"}},
+	{Effect: Allocates, Memory: alloc.PoolMemory, Size: 1, Stream: 2, Symbols: []string{"cuMemAllocAsync"}},
+	{Effect: Allocates, Memory: alloc.PoolMemory, Size: 1, Stream: 2, PerThread: true, Symbols: []string{"cuMemAllocAsync_ptsz"}},
+	{Effect: Allocates, Memory: alloc.PoolMemory, Size: 1, Stream: 3, Symbols: []string{"cuMemAllocFromPoolAsync"}},
+	{Effect: Allocates, Memory: alloc.PoolMemory, Size: 1, Stream: 3, PerThread: true, Symbols: []string{"cuMemAllocFromPoolAsync_ptsz"}},
 	{Effect: Allocates, Memory: alloc.PinnedMemory, Size: 1, Symbols: []string{"cuMemHostAlloc", "cuMemAllocHost_v2"}},
 	{Effect: Registers, Memory: alloc.PinnedMemory, Size: 1, Symbols: []string{"cuMemHostRegister", "cuMemHostRegister_v2"}},
 	{Effect: AllocatesArray, Memory: alloc.ArrayMemory, Symbols: []string{"cuArrayCreate_v2"}},
 	{Effect: AllocatesArray3D, Memory: alloc.ArrayMemory, Symbols: []string{"cuArray3DCreate_v2"}},
 	{Effect: AllocatesMipmapped, Memory: alloc.ArrayMemory, Symbols: []string{"cuMipmappedArrayCreate"}},
 	{Effect: Imports, Memory: alloc.ImportedMemory, Handle: true, Symbols: []string{"cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"}},
-	{Effect: Imports, Memory: alloc.ImportedMemory, Symbols: []string{"cuExternalMemoryGetMappedBuffer"}},
+	{Effect: Imports, Memory: alloc.ImportedMemory, Symbols: []string{"cuExternalMemoryGetMappedBuffer", "cuExternalMemoryGetMappedMipmappedArray", "cuMemPoolImportPointer"}},
 	{Effect: Frees, Symbols: []string{
 		"cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeAsync_ptsz", "cuMemFreeHost", "cuMemHostUnregister", "cuArrayDestroy", "cuMipmappedArrayDestroy",
 		"cuIpcCloseMemHandle",
@@ -145,6 +151,9 @@ var DriverFunctions = []Function{
 	{Effect: RetainsPrimary, Device: 1, Symbols: []string{"cuDevicePrimaryCtxRetain"}},
 	{Effect: ReleasesPrimary, Symbols: []string{"cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2"}},
 	{Effect: ResetsPrimary, Symbols: []string{"cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2"}},
+	{Effect: MakesGreen, Device: 2, Symbols: []string{"cuGreenCtxCreate"}},
+	{Effect: DestroysGreen, Symbols: []string{"cuGreenCtxDestroy"}},
+	{Effect: ConvertsGreen, Symbols: []string{"cuCtxFromGreenCtx"}},
 
 	{Effect: InitializesDriver, Symbols: []string{"cuInit"}},
 	{Effect: LooksUpFunction, Symbols: []string{"cuGetProcAddress", "cuGetProcAddress_v2"}},
@@ -154,7 +163,7 @@ var DriverFunctions = []Function{
 // another thread may get the address before this call has returned.
 func (e Effect) AppliesAtEntry() bool {
 	switch e {
-	case Releases, UnmapsMemory, Frees, DestroysContext, ReleasesPrimary, ResetsPrimary:
+	case Releases, UnmapsMemory, Frees, DestroysContext, ReleasesPrimary, ResetsPrimary, DestroysGreen:
 		return true
 	}
 	return false
@@ -183,7 +192,7 @@ func (e Effect) UsesDescriptor() bool {
 // WritesResult reports whether the call writes a result where an argument points.
 func (f Function) WritesResult() bool {
 	e := f.Effect
-	return e.RecordsStack() && e != Registers && e != LibraryReports && !f.Returned || e == Retains || e == MakesContext || e == RetainsPrimary
+	return e.RecordsStack() && e != Registers && e != LibraryReports && !f.Returned || e == Retains || e == MakesContext || e == RetainsPrimary || e == MakesGreen || e == ConvertsGreen
 }
 
 // Pair is two functions of a library, one that allocates and one that frees, or one function

@@ -29,6 +29,7 @@ type Process struct {
 
 	contexts map[uint64]Device
 	primary  map[Device]*primary
+	green    map[uint64]Device // by handle: the devices of green contexts
 	threads  map[uint32]*thread
 }
 
@@ -47,7 +48,7 @@ func NewProcess(functions []event.Function, returnsNothing map[int]bool, stacks 
 // reset drops all state but the ledgers.
 func (p *Process) reset() {
 	p.live, p.physical, p.mapped = make(map[liveKey]*buffer), make(map[uint64]*buffer), make(map[uint64]mapped)
-	p.contexts, p.primary, p.threads = make(map[uint64]Device), make(map[Device]*primary), make(map[uint32]*thread)
+	p.contexts, p.primary, p.green, p.threads = make(map[uint64]Device), make(map[Device]*primary), make(map[uint64]Device), make(map[uint32]*thread)
 }
 
 // Exec ends the program that the process runs, with its buffers and contexts.
@@ -155,6 +156,15 @@ func (p *Process) succeeded(f event.Function, e *event.Event, t *thread, stack t
 		p.retained(Device(int32(e.Args[f.Device])), e.Out)
 	case event.ReleasesPrimary, event.ResetsPrimary:
 		p.primaryReleased(Device(int32(e.Args[0])), f.Effect == event.ResetsPrimary, t, now)
+
+	case event.MakesGreen:
+		d := Device(int32(e.Args[f.Device]))
+		p.green[e.Out] = d
+		p.retained(d, 0)
+	case event.ConvertsGreen:
+		p.greenContext(e.Args[1], e.Out, now)
+	case event.DestroysGreen:
+		p.greenDestroyed(e.Args[0], t, now)
 	}
 }
 
@@ -175,9 +185,19 @@ type mapped struct {
 
 // primary is a device's primary context.
 type primary struct {
-	context  uint64
+	contexts []uint64 // its handle, and those of green contexts
 	retained int
 }
+
+// add adds a handle; 0 is none.
+func (p *primary) add(context uint64) {
+	if context != 0 && !slices.Contains(p.contexts, context) && len(p.contexts) < maxContexts {
+		p.contexts = append(slices.Clip(p.contexts), context)
+	}
+}
+
+// perThreadStream is CU_STREAM_PER_THREAD: the default stream of the calling thread.
+const perThreadStream alloc.Stream = 2
 
 // thread is the state of a thread of the process.
 type thread struct {
@@ -251,6 +271,9 @@ func (p *Process) allocated(f event.Function, e *event.Event, t *thread, stack t
 	stream := alloc.Stream(0)
 	if f.Stream != 0 {
 		stream = alloc.Stream(e.Args[f.Stream])
+	}
+	if f.PerThread && stream == 0 {
+		stream = perThreadStream
 	}
 	size, kind := sizeOf(f, e), f.Kind
 	if len(f.Uses) > 0 {
@@ -414,9 +437,42 @@ func (p *Process) retained(d Device, context uint64) {
 		its = new(primary)
 		p.primary[d] = its
 	}
-	its.context = context
 	its.retained++
+	its.add(context)
+	if context != 0 {
+		p.contexts[context] = d
+	}
+}
+
+// greenContext records the context of a green context. What is allocated in it belongs to the primary
+// context of its device.
+func (p *Process) greenContext(green, context uint64, now time.Duration) {
+	d, known := p.green[green]
+	if !known {
+		p.accuracy.Warn(now, "a green context was used that was made before it was watched")
+		return
+	}
 	p.contexts[context] = d
+	if its := p.primary[d]; its != nil {
+		its.add(context)
+	}
+}
+
+// greenDestroyed ends a green context. It no longer retains the primary context of its device.
+func (p *Process) greenDestroyed(green uint64, t *thread, now time.Duration) {
+	d, known := p.green[green]
+	if !known {
+		return
+	}
+	delete(p.green, green)
+	p.primaryReleased(d, false, t, now)
+	back := t.undo
+	t.undo = func() {
+		p.green[green] = d
+		if back != nil {
+			back()
+		}
+	}
 }
 
 // primaryReleased ends a device's primary context with its last reference.
@@ -442,6 +498,7 @@ func (p *Process) primaryReleased(d Device, reset bool, t *thread, now time.Dura
 		p.accuracy.Warn(now, "a primary context was released that may have been retained before it was watched")
 		return
 	}
-	back := p.removeMatching(now, func(b *buffer) bool { return b.context == before.context })
+	back := p.removeMatching(now, func(b *buffer) bool { return slices.Contains(before.contexts, b.context) })
+	its.contexts = nil
 	t.undo = func() { *its = before; back() }
 }

@@ -182,7 +182,7 @@ func (s *Source) setFunctions() error {
 		for flag, is := range map[uint32]bool{
 			ofLibrary: f.Library != "", appliesAtEntry: f.Effect.AppliesAtEntry(), entryOnly: f.Effect.EntryOnly(), recordsStack: f.Effect.RecordsStack(),
 			writesResult: f.WritesResult(), writesPitch: f.Effect == event.AllocatesPitched, hasDescriptor: f.Effect.UsesDescriptor(),
-			wakes: f.Effect == event.MakesContext || f.Effect == event.RetainsPrimary, nested: f.Effect == event.LibraryFrees,
+			wakes: f.Effect == event.MakesContext || f.Effect == event.RetainsPrimary || f.Effect == event.MakesGreen, nested: f.Effect == event.LibraryFrees,
 		} {
 			if is {
 				its.Flags |= flag
