@@ -3,10 +3,14 @@ package symbols
 import (
 	"debug/elf"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -130,6 +134,50 @@ func TestNotesAreNotRepeated(t *testing.T) {
 			got = append(got, f.Function)
 		}
 		assert.Equal(t, test.want, got, name)
+	}
+}
+
+// TestCallersFoundByAFramePointer: the caller of the first frame that a frame pointer led to may be another, and of those before it none,
+// since each had a rule.
+func TestCallersFoundByAFramePointer(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	var libc procfs.Mapping
+	require.Eventually(t, func() bool {
+		all, err := procfs.ReadMaps(cmd.Process.Pid)
+		require.NoError(t, err)
+		i := slices.IndexFunc(all, func(m procfs.Mapping) bool { return strings.HasPrefix(filepath.Base(m.Path), "libc.so") })
+		if i >= 0 {
+			libc = all[i]
+		}
+		return i >= 0
+	}, time.Minute, time.Millisecond)
+	functions, err := Offsets(libc.Path, nil)
+	require.NoError(t, err)
+	s := New(cmd.Process.Pid, 64, procfs.Maps{All: []procfs.Mapping{libc}}, func() []procfs.Mapping { return nil }, func() {})
+	var names []string
+	var addresses []uint64
+	for _, name := range []string{"qsort_r", "getenv", "strtol", "bsearch", "setlocale", "mktime"} {
+		at := libc.Start + functions[name] - libc.Offset + 1
+		if functions[name] != 0 && s.hasRule(at-1) && !s.keepsFramePointer(at-1) && len(names) < 4 {
+			names, addresses = append(names, s.lookUp(at - 1).frames[0].Function), append(addresses, at)
+		}
+	}
+	if len(names) < 4 {
+		t.Skip("this C library keeps frame pointers")
+	}
+	for first := 1; first < len(addresses); first++ {
+		var got, want []string
+		for _, f := range s.Resolve(Trace{addresses, first, Complete}, nil) {
+			got = append(got, f.Function)
+		}
+		for i, name := range names {
+			if want = append(want, name); i >= first && i < len(names)-1 {
+				want = append(want, fmt.Sprintf(gap, filepath.Base(libc.Path)))
+			}
+		}
+		assert.Equal(t, want, got[:min(len(want), len(got))], first)
 	}
 }
 
