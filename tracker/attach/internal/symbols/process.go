@@ -25,6 +25,8 @@ type Process struct {
 	keyBuffer   []uint64            // reused for keys of stacks with frames of Python
 	generation  uint32              // code generation at the latest event; 0 before the first
 	since       uint32              // no code was unmapped since this generation
+	unmapped    bool                // code may have been unmapped since the program started
+	mapsAt      uint32              // code generation before the mappings were read last
 	loadedRules map[uint64]struct{} // return addresses with a loaded rule
 	trampoline  uint64              // see Symbolizer.Trampoline; 0 if none is known
 }
@@ -42,7 +44,7 @@ func NewProcess(pid int, start event.StartRecord, from event.Source, pythons *py
 
 // Exec drops all but the stacks: the process runs another program.
 func (p *Process) Exec(start event.StartRecord) {
-	p.since, p.generation = start.Since, 0
+	p.since, p.generation, p.unmapped, p.mapsAt = start.Since, 0, false, 0
 	p.loadedRules, p.trampoline = make(map[uint64]struct{}), 0
 	p.codeChanged()
 	p.symbols = New(p.pid, event.MaxFrames, start.Maps, p.maps, p.codeChanged)
@@ -104,6 +106,7 @@ func (p *Process) python() *python.Process {
 
 // maps returns the mappings of the process; nil if code was unmapped since the current event.
 func (p *Process) maps() []procfs.Mapping {
+	generation, _, _ := p.events.CodeGeneration(p.pid)
 	if !p.CodeUnchanged() {
 		return nil
 	}
@@ -111,6 +114,7 @@ func (p *Process) maps() []procfs.Mapping {
 	if err != nil || !p.CodeUnchanged() {
 		return nil
 	}
+	p.mapsAt = generation
 	return now
 }
 
@@ -205,13 +209,18 @@ func adjustStaticProbe(f event.Function, t Trace) Trace {
 
 // noteGeneration records the code generation of the process at an event. If it differs from that of
 // the event before, a library was loaded or unloaded.
+//
+// Mappings that were read while a library was being unloaded still have it. They hold for events of that
+// generation, and not for code that was mapped later, perhaps at its address.
 func (p *Process) noteGeneration(generation uint32) {
 	before := p.generation
 	p.generation = generation
 	if before != 0 && before != generation {
 		p.events.RemoveUnwindRules(p.pid)
 		clear(p.loadedRules)
-		p.symbols.Reload()
+		if !p.symbols.Reload() && p.unmapped && generation != p.mapsAt {
+			p.symbols.KeepLinked()
+		}
 	} else {
 		p.symbols.Recover()
 	}
@@ -219,7 +228,7 @@ func (p *Process) noteGeneration(generation uint32) {
 
 // CodeUnloaded records that code may have been unmapped since a generation.
 func (p *Process) CodeUnloaded(since uint32) {
-	p.since = since
+	p.since, p.unmapped = since, true
 	p.symbols.CodeUnloaded()
 }
 

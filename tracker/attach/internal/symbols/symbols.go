@@ -95,6 +95,13 @@ func (s *Symbolizer) CodeUnloaded() {
 	}
 }
 
+// KeepLinked drops the mappings that may have been replaced.
+func (s *Symbolizer) KeepLinked() {
+	s.changed()
+	s.forget()
+	s.maps.All = s.maps.Linked
+}
+
 // forget drops what is known of addresses: they may mean something else.
 func (s *Symbolizer) forget() {
 	clear(s.tables)
