@@ -110,8 +110,8 @@ func TestAProgramThatEndedBeforeItsEvents(t *testing.T) {
 	}
 }
 
-// TestNameOfExitedProgram is the one that the kernel gave it, and never that of the program before it, if its files could not be read before
-// it ended.
+// TestNameOfExitedProgram is that of the file that the kernel executed, and never that of the program before it, if nothing of it could be
+// read before it ended. Its own functions have their names.
 func TestNameOfExitedProgram(t *testing.T) {
 	path, another := buildC(t, "-DLINKED"), filepath.Join(t.TempDir(), "another-program")
 	text, err := os.ReadFile(path)
@@ -142,6 +142,9 @@ func TestNameOfExitedProgram(t *testing.T) {
 				if s.Origin().Program != "client" {
 					assert.Equal(t, "another-program", s.Origin().Program)
 					assert.Equal(t, want, s.addresses())
+					for a := range s.Snapshot().Allocations() {
+						assert.Equal(t, "load_weights", a.CallSite.Function, "of its executable, whose place the kernel knows")
+					}
 					return
 				}
 			}

@@ -28,6 +28,7 @@ struct thread_struct {
 
 struct task_struct {
 	int tgid;
+	struct task_struct *real_parent;
 	struct mm_struct *mm;
 	struct signal_struct *signal;
 	struct thread_struct thread;
@@ -61,6 +62,7 @@ static __always_inline word return_address(registers *r) { return r->regs[30]; }
 
 struct task_struct {
 	int tgid;
+	struct task_struct *real_parent;
 	struct mm_struct *mm;
 	struct signal_struct *signal;
 } __attribute__((preserve_access_index));
@@ -72,8 +74,17 @@ static __always_inline word thread_pointer(void) { return 0; }
 
 #endif
 
+struct inode {
+	unsigned long i_ino;
+} __attribute__((preserve_access_index));
+
+struct file {
+	struct inode *f_inode;
+} __attribute__((preserve_access_index));
+
 struct mm_struct {
-	unsigned long start_stack;
+	unsigned long start_stack, end_code;
+	struct file *exe_file;
 } __attribute__((preserve_access_index));
 
 struct signal_struct {

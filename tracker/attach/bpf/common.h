@@ -233,9 +233,9 @@ static INLINE struct record record_of(word id, uint32_t function, uint32_t phase
 }
 
 // reserve reserves an event without a stack.
-static INLINE struct event *reserve(word id, uint32_t function, uint32_t phase)
+static INLINE struct event *reserve(word id, uint32_t function, uint32_t phase, word size)
 {
-	struct event *e = bpf_ringbuf_reserve(&ring, SHORT_SIZE, 0);
+	struct event *e = bpf_ringbuf_reserve(&ring, size, 0);
 	if (!e) {
 		lose();
 		return e;

@@ -6,7 +6,7 @@ enum phase {
 	AT_ENTRY,
 	AT_RETURN,
 	FORKED,        // args[0] is the new process
-	EXECED,        // args[3] and args[4] are the kernel's name of the program
+	EXECED,        // see report_exec
 	EXITED,        // a thread; args[0] is 1 if it was the last of its process
 	CODE_LOADED,   // of the preloaded library alone
 	STACK_PART,    // see struct stack_part
@@ -31,6 +31,8 @@ struct event {
 };
 
 #define SHORT_SIZE offsetof(struct event, desc)
+
+enum { MAX_PATH = 256, EXEC_SIZE = SHORT_SIZE + MAX_PATH }; // of an exec: the path of its file follows
 
 // A stack is copied in parts: it may end within one.
 enum { PART = 1 << 10, MAX_COPY = 16 << 10 };

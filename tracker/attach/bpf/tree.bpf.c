@@ -5,7 +5,7 @@
 // A new program, which the reader must see before its process ends.
 struct exec {
 	word pid, generation;
-	char path[256];
+	char path[MAX_PATH];
 };
 
 struct {
@@ -13,19 +13,39 @@ struct {
 	__uint(max_entries, 1 << 16);
 } execs SEC(".maps");
 
-// report writes an event of the life of a process.
-static INLINE void report(word id, uint32_t phase, word first, word second, word flags)
+// describe fills an event of the life of a process.
+static INLINE void describe(struct event *e, word first, word second)
 {
-	struct event *e = reserve(id, 0, phase);
-	if (!e)
-		return;
 	e->args[0] = first;
 	e->args[1] = second;
 	e->args[2] = bpf_get_current_cgroup_id();
 	e->args[3] = e->args[4] = e->args[5] = 0;
-	if (phase == EXECED)
-		bpf_get_current_comm(&e->args[3], 2 * sizeof *e->args);
+}
+
+// report writes an event of the life of a process.
+static INLINE void report(word id, uint32_t phase, word first, word second, word flags)
+{
+	struct event *e = reserve(id, 0, phase, SHORT_SIZE);
+	if (!e)
+		return;
+	describe(e, first, second);
 	bpf_ringbuf_submit(e, flags);
+}
+
+// report_exec writes the event of an exec: with the file of the program, whose process may have ended when the event is read.
+static INLINE void report_exec(word id, word now, const char *path)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct event *e = reserve(id, 0, EXECED, EXEC_SIZE);
+	if (!e)
+		return;
+	describe(e, now, now);
+	bpf_get_current_comm(&e->args[3], 2 * sizeof *e->args);
+	e->result = BPF_CORE_READ(task, mm, end_code);
+	e->out = BPF_CORE_READ(task, mm, exe_file, f_inode, i_ino);
+	e->pitch = BPF_CORE_READ(task, real_parent, tgid);
+	bpf_probe_read_kernel_str(&e->desc, MAX_PATH, path);
+	bpf_ringbuf_submit(e, 0);
 }
 
 // renew begins a new code generation of a process, which is watched from now on. It returns the time.
@@ -65,10 +85,11 @@ int execed(word *ctx)
 	if (!watching(id))
 		return 0;
 	struct exec x = {.pid = id >> 32, .generation = renew(id >> 32)};
-	bpf_probe_read_kernel_str(x.path, sizeof x.path, BPF_CORE_READ(program, interp));
+	const char *path = BPF_CORE_READ(program, interp);
+	bpf_probe_read_kernel_str(x.path, sizeof x.path, path);
 	bpf_ringbuf_output(&execs, &x, sizeof x, 0);
 	forget(id);
-	report(id, EXECED, x.generation, x.generation, 0);
+	report_exec(id, x.generation, path);
 	return 0;
 }
 

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 )
 
 // Phase is the kind of an event: a moment of a call, or of the life of a process.
@@ -44,10 +46,11 @@ type Event struct {
 	Stack        [MaxFrames]uint64
 	Python       []uint64 // two words for each frame of Python; valid until the next event
 	pythonBuffer [2 * MaxPython]uint64
-	StackCopy    *StackCopy   // from the last certain frame on; valid until the next event
-	CodeObject   []byte       // for PythonCode: a copy of a code object, see python.Processes.AddCode; valid until the next event
-	Start        *StartRecord // for Forked, Execed and CodeLoaded: what the process itself reported; nil if nothing
-	LoadedDriver bool         // for Forked and Execed: the preloaded library reported it
+	StackCopy    *StackCopy         // from the last certain frame on; valid until the next event
+	CodeObject   []byte             // for PythonCode: a copy of a code object, see python.Processes.AddCode; valid until the next event
+	Start        *StartRecord       // for Forked, Execed and CodeLoaded: what the process itself reported; nil if nothing
+	Executable   *procfs.Executable // for Execed: what the kernel knows of it; nil if it does not report it
+	LoadedDriver bool               // for Forked and Execed: the preloaded library reported it
 }
 
 // Comm returns the kernel's name of a program after an exec: the first 15 bytes of the name of its
@@ -143,7 +146,11 @@ func (e *Event) Decode(b []byte) error {
 	if e.Phase == PythonCode {
 		e.CodeObject = b
 	}
-	if len(b) < OffFrames || e.Phase >= StackPart {
+	if e.Executable = nil; e.Phase == Execed && len(b) > ShortSize {
+		path, _, _ := bytes.Cut(b[ShortSize:], []byte{0})
+		e.Executable = &procfs.Executable{Path: string(path), CodeEnd: e.Returned, Inode: e.Out, Parent: int(e.Pitch)}
+	}
+	if len(b) < OffFrames || e.Phase >= StackPart || e.Phase == Execed {
 		return nil
 	}
 	for i := range e.Desc {

@@ -50,7 +50,7 @@ func (t *Tree) Fork(e *event.Event) (child uint32) {
 		parent.Origin.PID, parent.Since = int(child), since
 		record = &parent
 	}
-	t.record(child, since, cgroup, record, "")
+	t.record(child, since, cgroup, record, nil, "")
 	return child
 }
 
@@ -60,7 +60,7 @@ func (t *Tree) Exec(e *event.Event, end time.Time) event.StartRecord {
 	t.pythons.Forget(int(e.PID), end)
 	before := t.starts[e.PID]
 	delete(t.starts, e.PID)
-	t.record(e.PID, uint32(e.Args[0]), e.Args[2], e.Start, e.Comm())
+	t.record(e.PID, uint32(e.Args[0]), e.Args[2], e.Start, e.Executable, e.Comm())
 	record := t.starts[e.PID]
 	if record.Origin.PID == 0 && record.Cgroup != 0 && record.Cgroup == before.Cgroup { // the process is gone, and its control group has not changed
 		record.Origin.Container = before.Origin.Container
@@ -96,8 +96,8 @@ func (t *Tree) Exit(pid uint32, end time.Time) {
 }
 
 // record records which program a process runs. What the process itself reported is preferred, since it was
-// read at the right moment.
-func (t *Tree) record(pid, since uint32, cgroup uint64, reported *event.StartRecord, comm string) {
+// read at the right moment. Of a program that has ended, its executable is known.
+func (t *Tree) record(pid, since uint32, cgroup uint64, reported *event.StartRecord, executable *procfs.Executable, comm string) {
 	t.discovery.Add(int(pid))
 	go t.pythons.AwaitInterpreter(int(pid))
 	if reported == nil {
@@ -105,6 +105,10 @@ func (t *Tree) record(pid, since uint32, cgroup uint64, reported *event.StartRec
 	}
 	if reported == nil {
 		reported = &event.StartRecord{Since: since}
+		if executable != nil { // its own code at least
+			reported.Origin.Program, reported.All = executable.Mappings(int(pid))
+			reported.Linked = reported.All
+		}
 	}
 	record := *reported
 	record.Cgroup, record.Comm = cgroup, cmp.Or(comm, record.Comm)

@@ -18,6 +18,7 @@ type Mapping struct {
 	Device             string
 	Inode              uint64
 	Path               string // "" if it is not of a file
+	Outside            string // another path of the file, as this process sees it; "" if none is known
 }
 
 // IsFile reports whether the mapping is of a file.

@@ -15,9 +15,9 @@ func TestMaps(t *testing.T) {
 torn
 `))
 	assert.Equal(t, []Mapping{
-		{0x55638e42c000, 0x55638e42d000, 0x1000, "fe:00", 4242, "/home/me/my program"},
-		{0x7f1329200000, 0x7f1329355000, 0x26000, "fe:00", 17, "/usr/lib/libc.so.6"},
-		{0x7f1329400000, 0x7f1329401000, 0, "00:00", 0, ""},
+		{Start: 0x55638e42c000, End: 0x55638e42d000, Offset: 0x1000, Device: "fe:00", Inode: 4242, Path: "/home/me/my program"},
+		{Start: 0x7f1329200000, End: 0x7f1329355000, Offset: 0x26000, Device: "fe:00", Inode: 17, Path: "/usr/lib/libc.so.6"},
+		{Start: 0x7f1329400000, End: 0x7f1329401000, Offset: 0, Device: "00:00", Inode: 0, Path: ""},
 	}, all)
 	for address, want := range map[uint64]int{
 		0x55638e42bfff: -1, 0x55638e42c000: 0, 0x55638e42cfff: 0, 0x55638e42d000: -1, 0x7f1329354fff: 1, 0x7f1329400001: 2, 1 << 63: -1, 0: -1,

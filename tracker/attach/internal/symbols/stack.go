@@ -30,12 +30,17 @@ const (
 	AtTrampoline = "(the stack ends early: a probe hides what called %s)"
 	CopyDropped  = "(the stack ends early: calls came faster than they were read, and there was no room to keep what called %s)"
 	TooMany      = "(more than %d frames: the others are left out)"
+	unreadCode   = "(the stack ends early: the process ended, or unloaded code, before it was read which file has the code at %s)"
+	unreadCaller = "(the stack ends early: the process ended, or unloaded code, before it was read which file has the code that called %s)"
 	nameless     = "(the stack ends early: what called %s is code without a name)"
 )
 
 // gap stands between two frames where callers may be missing: the frame pointer may be that of a frame
 // further out.
 const gap = "(callers may be missing here: %s has no table of them, and may keep no frame pointers)"
+
+// unreadGap stands in place of gap after code of which not even the file is known.
+const unreadGap = "(callers may be missing here: the process ended, or unloaded code, before it was read which file has the code at %s)"
 
 // gaps stands once after several frames without a name, which are usually generated code.
 const gaps = "(callers may be missing here and between the nameless frames before this: %s has no table of them, and may keep no frame pointers)"
@@ -58,10 +63,9 @@ func (s *Symbolizer) Resolve(t Trace, python *Python) mem.Stack {
 			frames: its.frames, native: its.frames[len(its.frames)-1],
 			certain: its.hasRule && (pointed == NotReported || i < pointed) || s.keepsFramePointer(at),
 		}
-		if python == nil {
-			continue
-		}
-		if m, ok := procfs.Find(s.maps.All, at); ok {
+		m, ok := procfs.Find(s.maps.All, at)
+		all[i].unread = !ok && s.stale
+		if ok && python != nil {
 			all[i].ofPython = m.Path == python.Image && all[i].native.Function != "_start"
 			if !m.IsFile() && its.frames[0].File != m.Path { // a trampoline of python -X perf
 				all[i].frames, all[i].certain = nil, true
@@ -82,9 +86,9 @@ func (s *Symbolizer) frameList(all []code, end string) (stack mem.Stack) {
 		last := all[len(all)-1].native
 		full = last.Function != "main" && !starts(last)
 	}
-	trimmed, started := false, false
+	trimmed, unread, started := false, false, false
 	for !full && len(all) > 1 && strings.HasPrefix(all[len(all)-1].native.Function, "0x") {
-		all, trimmed = all[:len(all)-1], true
+		all, trimmed, unread = all[:len(all)-1], true, all[len(all)-1].unread
 	}
 	if n := len(all); !full && n > 2 && strings.HasPrefix(all[n-2].native.Function, "__libc_start_main") { // called by _start, which may have no name
 		all = all[:n-1]
@@ -105,6 +109,9 @@ func (s *Symbolizer) frameList(all []code, end string) (stack mem.Stack) {
 		case mayMiss(all, i+1) && unnamed(its.native) && unnamed(all[i+1].native) && its.native.File == all[i+1].native.File:
 			text = gaps // the next note covers both
 		default:
+			if its.unread {
+				text = unreadGap
+			}
 			stack, text = append(stack, note(text, its.native)), gap
 		}
 	}
@@ -115,6 +122,12 @@ func (s *Symbolizer) frameList(all []code, end string) (stack mem.Stack) {
 		return stack
 	}
 	switch last := all[len(all)-1]; {
+	case last.unread && (end == NoTable || end == Complete):
+		end = unreadCode
+	case last.certain && (unread || end == NoTable && s.stale):
+		end = unreadCaller
+	case last.certain && end == NoTable: // its caller is known, and no mapping has that
+		end = nameless
 	case end != Complete:
 	case !last.certain:
 		end = NoTable

@@ -67,7 +67,7 @@ func (s *Symbolizer) Recover() {
 func (s *Symbolizer) Update(now []procfs.Mapping) {
 	gone := func(before procfs.Mapping) bool {
 		at, ok := procfs.Find(now, before.Start)
-		return before.IsFile() && (!ok || at.Inode != before.Inode || at.Device != before.Device)
+		return before.IsFile() && (!ok || at.Inode != before.Inode || before.Device != "" && at.Device != before.Device)
 	}
 	if s.stale || slices.ContainsFunc(s.maps.All, gone) {
 		s.changed()
@@ -137,6 +137,7 @@ type code struct {
 	native   mem.Frame   // the function that is not inlined
 	certain  bool        // its caller is known for certain
 	ofPython bool        // it belongs to Python's interpreter
+	unread   bool        // its mapping was not read before it may have changed
 }
 
 // maxLocations is how many locations are cached.
@@ -317,12 +318,12 @@ func (s *Symbolizer) image(m procfs.Mapping) *loaded {
 // compares inodes, because another file may have the path by now. It does not compare devices: that in
 // the maps of a container is not always the file's.
 func (s *Symbolizer) open(m procfs.Mapping) (f *os.File, written time.Time, err error) {
-	for _, name := range []string{fmt.Sprintf("/proc/%d/map_files/%x-%x", s.pid, m.Start, m.End), procfs.InRoot(s.pid, m.Path), m.Path} {
+	for _, name := range []string{fmt.Sprintf("/proc/%d/map_files/%x-%x", s.pid, m.Start, m.End), procfs.InRoot(s.pid, m.Path), m.Outside, m.Path} {
 		if f, err = os.Open(name); err != nil {
 			continue
 		}
 		info, statErr := f.Stat()
-		if statErr == nil && inode(info) == m.Inode {
+		if statErr == nil && procfs.Inode(info) == m.Inode {
 			return f, info.ModTime(), nil
 		}
 		f.Close()

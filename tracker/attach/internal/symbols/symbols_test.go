@@ -92,7 +92,7 @@ func TestStartsAreLeftOut(t *testing.T) {
 	} {
 		var all []code
 		for _, f := range test.all {
-			all = append(all, code{mem.Stack{f}, f, true, false})
+			all = append(all, code{frames: mem.Stack{f}, native: f, certain: true})
 		}
 		assert.Equal(t, test.want, s.frameList(all, Complete), name)
 	}
@@ -104,6 +104,36 @@ func TestStacksThatAreCut(t *testing.T) {
 	s := &Symbolizer{most: 2}
 	assert.Equal(t, mem.Stack{f, nameless, {Function: "(more than 2 frames: the others are left out)"}},
 		s.frameList([]code{{frames: mem.Stack{f}, native: f, certain: true}, {frames: mem.Stack{nameless}, native: nameless, certain: true}}, TooMany))
+}
+
+// TestReasonsForCodeOfUnknownFiles: a stack whose mappings were not read in time says so. It says nothing of frame pointers and tables, as
+// nobody knows whether the code has these.
+func TestReasonsForCodeOfUnknownFiles(t *testing.T) {
+	const tail = ": the process ended, or unloaded code, before it was read which file has the code "
+	f := mem.Frame{Function: "train", File: "/home/me/train"}
+	known, unknown := code{frames: mem.Stack{f}, native: f, certain: true}, func(name string) code {
+		f := mem.Frame{Function: name}
+		return code{frames: mem.Stack{f}, native: f, unread: true}
+	}
+	for name, test := range map[string]struct {
+		all  []code
+		end  string
+		late bool
+		want []string
+	}{
+		"alone":        {[]code{unknown("0x1")}, NoTable, true, []string{"0x1", "(the stack ends early" + tail + "at 0x1)"}},
+		"its caller":   {[]code{known, unknown("0x1")}, NoTable, true, []string{"train", "(the stack ends early" + tail + "that called train)"}},
+		"not walked":   {[]code{known}, NoTable, true, []string{"train", "(the stack ends early" + tail + "that called train)"}},
+		"between":      {[]code{unknown("0x1"), known}, Complete, true, []string{"0x1", "(callers may be missing here" + tail + "at 0x1)", "train"}},
+		"read in time": {[]code{known}, NoTable, false, []string{"train", "(the stack ends early: what called train is code without a name)"}},
+	} {
+		var got []string
+		s := &Symbolizer{most: 64, stale: test.late}
+		for _, f := range s.frameList(test.all, test.end) {
+			got = append(got, f.Function)
+		}
+		assert.Equal(t, test.want, got, name)
+	}
 }
 
 // TestNotesAreNotRepeated: of several frames without a name, such as those of a JVM, one note says that callers may be missing.

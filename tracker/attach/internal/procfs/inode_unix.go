@@ -1,14 +1,14 @@
 //go:build unix
 
-package symbols
+package procfs
 
 import (
 	"os"
 	"syscall"
 )
 
-// inode returns a file's inode, as maps have it.
-func inode(info os.FileInfo) uint64 {
+// Inode returns a file's inode, as maps have it.
+func Inode(info os.FileInfo) uint64 {
 	if its, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(its.Ino)
 	}
