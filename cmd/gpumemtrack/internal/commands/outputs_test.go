@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -140,6 +141,8 @@ func newPlaces(t *testing.T) *places {
 	t.Helper()
 	t.Setenv("CUDA_VISIBLE_DEVICES", "0")
 	t.Setenv("BROWSER", "")
+	_, _ = gpuemu.Build()                   // args returns the error. It stays in the cache of before
+	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // where --preload keeps what it compiles
 	p := &places{t: t, dump: filepath.Join(t.TempDir(), "a.dump.json"), samples: filepath.Join(t.TempDir(), "a.jsonl")}
 	gpu, err := sim.New(sim.Config{})
 	require.NoError(t, err)
@@ -180,7 +183,6 @@ func (p *places) args(t *testing.T, row []string, dir string) []string {
 			}
 			require.NoError(t, w.Close())
 		}
-		t.Setenv("XDG_CACHE_HOME", t.TempDir())
 		t.Setenv("LD_LIBRARY_PATH", libs.Dir)
 		t.Setenv("GPUEMU_STATE", filepath.Join(t.TempDir(), "%p"))
 		if p.leak == "" {
@@ -248,6 +250,28 @@ func TestANoIsLostOnAFullDisk(t *testing.T) {
 func TestStandardErrorOnAFullDisk(t *testing.T) {
 	assert.Equal(t, cli.ExitFailed, cli.Run([]string{"demo", "--dir", t.TempDir(), "--pause", "0"}, nil, io.Discard, full{}, All...))
 	assert.Equal(t, cli.ExitUsage, cli.Run([]string{"no-such"}, nil, io.Discard, full{}, All...))
+}
+
+// TestTablesBesideACommand: what is lost of them is a failure, unless nobody was there to read it. The command's code is
+// its own.
+func TestTablesBesideACommand(t *testing.T) {
+	p := newPlaces(t)
+	for _, row := range [][]string{
+		{"record", "--source", "sim", "--interval", "10ms", "-o", "DIR/a.csv", "-f", "--", "sh", "-c", "exit CODE"},
+		{"attach", "--preload", "--", "sh", "-c", "$LEAK 50; exit CODE"},
+	} {
+		t.Run(row[0], func(t *testing.T) {
+			for code, want := range map[string]int{"0": cli.ExitFailed, "5": 5} {
+				args := p.args(t, row, t.TempDir())
+				t.Setenv("LEAK", p.leak)
+				args[len(args)-1] = strings.Replace(args[len(args)-1], "CODE", code, 1)
+				assert.Equal(t, want, cli.Run(args, nil, io.Discard, full{}, All...))
+				if runtime.GOOS != "windows" {
+					assert.Equal(t, code, strconv.Itoa(cli.Run(args, nil, io.Discard, closedPipe(t), All...)))
+				}
+			}
+		})
+	}
 }
 
 func TestStandardOutputOfAClosedPipe(t *testing.T) {

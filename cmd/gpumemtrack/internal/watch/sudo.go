@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,55 +29,33 @@ func sudoHint(name, program, found string, env, before []string) string {
 	}
 	switch {
 	case theirs != "" && found == "":
-		return fmt.Sprintf("your PATH has %s, but sudo sets another PATH: to run that, %s", theirs, advice)
+		return fmt.Sprintf("your own PATH has %s, but PATH under sudo is another: to run that, %s", theirs, advice)
 	case theirs != "" && !sameFile(theirs, found):
-		return fmt.Sprintf("running %s, which sudo's PATH has first. Your PATH has %s: to run that, %s", found, theirs, advice)
+		return fmt.Sprintf("running %s, which PATH under sudo has first. Your own PATH has %s: to run that, %s", found, theirs, advice)
 	case theirs != "" || before != nil:
 		return "" // it is the user's, or nowhere
 	case found == "":
-		return fmt.Sprintf("sudo sets a PATH of its own: to use yours, %s", advice)
+		return fmt.Sprintf("PATH under sudo is not your own: to use yours, %s", advice)
 	case isPython:
-		return fmt.Sprintf("running %s, which the PATH that sudo sets has first: to use your PATH, %s", found, advice)
+		return fmt.Sprintf("running %s, which PATH under sudo has first: to use your own PATH, %s", found, advice)
 	}
 	return ""
 }
 
-// invokerEnviron returns the environment that sudo was started with: that of the shell, with what its user
-// has set since. It is nil if no process between us and the shell is sudo, as where sudo has replaced itself
-// by the command, or if that may not be read.
+// invokerEnviron returns the environment that sudo was started with, if our parent, whose number is pid, is
+// sudo: that of the shell, with what its user has set since. It is nil otherwise, as in a shell that sudo has
+// started, and where sudo has replaced itself by the command.
 func invokerEnviron(proc string, pid int) []string {
-	const levels = 2 // with a terminal of its own for the command, sudo has a process more
-	for range levels {
-		of := filepath.Join(proc, strconv.Itoa(pid))
-		stat, err := os.ReadFile(filepath.Join(of, "stat"))
-		if err != nil {
-			return nil
-		}
-		comm, rest, ok := statFields(stat)
-		if !ok || len(rest) < 2 {
-			return nil
-		}
-		if comm == "sudo" {
-			text, err := os.ReadFile(filepath.Join(of, "environ"))
-			if err != nil || len(text) == 0 {
-				return nil
-			}
-			return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
-		}
-		if pid, err = strconv.Atoi(rest[1]); err != nil {
-			return nil
-		}
+	of := filepath.Join(proc, strconv.Itoa(pid))
+	comm, err := os.ReadFile(filepath.Join(of, "comm"))
+	if err != nil || string(comm) != "sudo\n" {
+		return nil
 	}
-	return nil
-}
-
-// statFields returns the name of a process and the fields that follow it in /proc/PID/stat.
-func statFields(stat []byte) (comm string, rest []string, ok bool) {
-	from, to := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
-	if from < 0 || to < from {
-		return "", nil, false
+	text, err := os.ReadFile(filepath.Join(of, "environ"))
+	if err != nil || len(text) == 0 {
+		return nil
 	}
-	return string(stat[from+1 : to]), strings.Fields(string(stat[to+1:])), true
+	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
 }
 
 // variable returns the value of a variable of an environment.

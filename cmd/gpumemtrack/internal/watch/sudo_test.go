@@ -26,7 +26,7 @@ func TestSudoHint(t *testing.T) {
 	users := []string{"PATH=" + filepath.Dir(venvs) + ":" + system, "VIRTUAL_ENV=" + venv}
 
 	const line = `write sudo env "PATH=$PATH" gpumemtrack attach ..., or use attach --preload, which needs no sudo`
-	another := "running " + systems + ", which sudo's PATH has first. Your PATH has " + venvs + ": to run that, " + line
+	another := "running " + systems + ", which PATH under sudo has first. Your own PATH has " + venvs + ": to run that, " + line
 	for _, c := range []struct {
 		name, program, found string
 		env, before          []string
@@ -34,9 +34,9 @@ func TestSudoHint(t *testing.T) {
 	}{
 		{"another Python", "python", systems, bySudo, users, another},
 		{"the same, with what sudo -E leaves", "python", systems, append(bySudo, "VIRTUAL_ENV="+venv), nil, another},
-		{"no Python for root", "python", "", bySudo, users, "your PATH has " + venvs + ", but sudo sets another PATH: to run that, " + line},
-		{"not known which is the user's", "python", systems, bySudo, nil, "running " + systems + ", which the PATH that sudo sets has first: to use your PATH, " + line},
-		{"not found, and the user's PATH is not known", "train2", "", bySudo, nil, "sudo sets a PATH of its own: to use yours, " + line},
+		{"no Python for root", "python", "", bySudo, users, "your own PATH has " + venvs + ", but PATH under sudo is another: to run that, " + line},
+		{"not known which is the user's", "python", systems, bySudo, nil, "running " + systems + ", which PATH under sudo has first: to use your own PATH, " + line},
+		{"not found, and the user's PATH is not known", "train2", "", bySudo, nil, "PATH under sudo is not your own: to use yours, " + line},
 		{"with the user's PATH", "python", venvs, []string{"SUDO_USER=me", "PATH=" + filepath.Dir(venvs)}, users, ""},
 		{"no other is known", "train", filepath.Join(system, "train"), bySudo, nil, ""},
 		{"the user has the same", "train", filepath.Join(system, "train"), bySudo, users, ""},
@@ -51,20 +51,16 @@ func TestSudoHint(t *testing.T) {
 
 func TestInvokerEnviron(t *testing.T) {
 	proc := t.TempDir()
-	process := func(pid, comm, parent, environ string) {
+	process := func(pid, comm, environ string) {
 		dir := filepath.Join(proc, pid)
 		require.NoError(t, os.Mkdir(dir, 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "stat"), []byte(pid+" ("+comm+") S "+parent+" 1 1 0"), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "comm"), []byte(comm+"\n"), 0o600))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "environ"), []byte(environ), 0o600))
 	}
-	process("20", "bash", "1", "PATH=/login\x00")
-	process("21", "sudo", "20", "PATH=/home/me/bin:/bin\x00HOME=/home/me\x00")
-	process("22", "nice) x", "21", "PATH=/bin\x00")
-	process("23", "make", "22", "PATH=/bin\x00")
-	process("24", "sudo", "20", "")
-	for pid, want := range map[int][]string{
-		21: {"PATH=/home/me/bin:/bin", "HOME=/home/me"}, 22: {"PATH=/home/me/bin:/bin", "HOME=/home/me"}, 23: nil, 20: nil, 24: nil, 99: nil,
-	} {
+	process("20", "bash", "PATH=/login\x00")
+	process("21", "sudo", "PATH=/home/me/bin:/bin\x00HOME=/home/me\x00")
+	process("22", "sudo", "")
+	for pid, want := range map[int][]string{21: {"PATH=/home/me/bin:/bin", "HOME=/home/me"}, 20: nil, 22: nil, 99: nil} {
 		assert.Equal(t, want, invokerEnviron(proc, pid), pid)
 	}
 }
