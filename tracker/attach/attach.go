@@ -26,7 +26,7 @@ import (
 
 // sharedHeaders are the C headers that both the kernel's programs and the shim library include.
 //
-//go:embed bpf/python.h bpf/stack.h
+//go:embed bpf/event.h bpf/python.h bpf/stack.h
 var sharedHeaders embed.FS
 
 // Watcher watches processes. Its methods may be called from any goroutine.

@@ -32,7 +32,7 @@ static INLINE struct scratch *scratch_of(word id)
 // report_entry writes an event of the arguments of a call.
 static INLINE void report_entry(word id, uint32_t index, const word *args)
 {
-	struct event *e = reserve(id, index, AT_ENTRY, SHORT_SIZE);
+	struct event *e = reserve(id, index, CALL_ENTRY, SHORT_SIZE);
 	if (!e)
 		return;
 	for (int i = 0; i < ARGUMENT_COUNT; i++)
@@ -98,7 +98,7 @@ static INLINE int start_stack(registers *r, word id, const struct generation *g,
 		return 0;
 	}
 	struct event *e = &s->event;
-	e->head = record_of(id, index, AT_RETURN);
+	e->head = record_of(id, index, CALL_RETURN);
 	fill_results(e, f, args, RESULT(r));
 	for (int i = 0; i < 5; i++)
 		e->desc[i] = 0;
@@ -141,7 +141,7 @@ int leave(registers *r)
 		return 0;
 	if (f->flags & RECORDS_STACK)
 		return start_stack(r, id, g, index, f, c->args, PROGRAM_COUNTER(r));
-	struct event *e = reserve(id, index, AT_RETURN, SHORT_SIZE);
+	struct event *e = reserve(id, index, CALL_RETURN, SHORT_SIZE);
 	if (!e)
 		return 0;
 	fill_results(e, f, c->args, RESULT(r));

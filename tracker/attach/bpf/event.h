@@ -1,10 +1,11 @@
-// The records of the ring buffer: their layout is that of package event.
+// What the kernel's programs and the preloaded library write into a ring buffer. The layout is that of packages event and python.
+#pragma once
 
 enum { MAX_FRAMES = 128, MAX_PYTHON = 128, ARGUMENT_COUNT = 6 }; // of a stack, of Python, and of a call
 
 enum phase {
-	AT_ENTRY,
-	AT_RETURN,
+	CALL_ENTRY,
+	CALL_RETURN,
 	FORKED,        // args[0] is the new process
 	EXECED,        // see report_exec
 	EXITED,        // a thread; args[0] is 1 if it was the last of its process
@@ -12,6 +13,17 @@ enum phase {
 	STACK_PART,    // see struct stack_part
 	CODE_UNLOADED, // code may be unmapped from now on
 	PYTHON_CODE,   // see struct code_copy
+};
+
+// unwind_end says why a stack ends.
+enum unwind_end {
+	NOT_REPORTED, // by the preloaded library
+	COMPLETE,     // at the outermost frame
+	NO_CALLER,
+	UNKNOWN_FUNCTION, // there is no unwind rule for the last address, so the stack was copied
+	COPY_DROPPED,     // the same, but the ring buffer was too full for a copy
+	TRUNCATED,        // there are more frames
+	CONTINUED,        // there may be more: it is not written
 };
 
 struct record {
@@ -28,6 +40,7 @@ struct event {
 	uint32_t generation;                  // of the code of the process
 	uint64_t python;                      // number of frames of Python
 	uint64_t frames[2 * MAX_PYTHON + MAX_FRAMES]; // two words for each of Python, then a return address for each other
+	uint64_t one_more;                            // which is not written: it shows that there are more
 };
 
 #define SHORT_SIZE offsetof(struct event, desc)

@@ -6,6 +6,7 @@
 //	ADDRESS the mask of the address bits of a return address: others may sign it
 //
 // And before or after: struct unwinding, unwind_read, unwind_found, unwind_find and unwind_saved.
+#include "event.h"
 
 // unwind_base is what an offset of a rule is added to.
 enum unwind_base {
@@ -32,17 +33,6 @@ struct unwind_rule {
 // unwind_frame is the registers of a frame that unwinding needs.
 struct unwind_frame {
 	word pc, sp, fp;
-};
-
-// unwind_end says why a walk ends. The first five are those of package event.
-enum unwind_end {
-	NOT_REPORTED, // by the preloaded library
-	COMPLETE,     // at the outermost frame
-	NO_CALLER,
-	UNKNOWN_FUNCTION, // there is no rule for the last address
-	COPY_DROPPED,     // the same, and the ring buffer was too full for a copy of the stack
-	TRUNCATED,        // there are more frames
-	CONTINUED,        // there may be more, after the turns that were asked for
 };
 
 // unwinding is what a walk reads by, and where it leaves what it finds.
@@ -80,7 +70,8 @@ static INLINE int unwind_step(unwinding *u, const struct unwind_rule *r, struct 
 	return 1;
 }
 
-// unwind_walk takes the frames of a stack from one outwards, in a number of turns at most, and returns why there are no more.
+// unwind_walk takes the frames of a stack from one outwards, in a number of turns at most, and returns why there are no more;
+// CONTINUED if there may be.
 static INLINE enum unwind_end unwind_walk(unwinding *u, struct unwind_frame *f, unsigned turns)
 {
 	for (unsigned turn = 0; turn < turns; turn++) {

@@ -89,9 +89,6 @@ func argumentForm(f event.Function) string {
 func hooks(functions []event.Function, driver string, has map[string]uint64, waitMS int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#define DRIVER %q\n#define WAIT_MS %d\n", driver, waitMS)
-	for i, part := range []string{"OBJECT", "FILE", "NAME", "RUNTIME", "LINES"} {
-		fmt.Fprintf(&b, "#define MOST_%s %d\n", part, python.MostOf[i])
-	}
 	places := func(n python.Names) string {
 		return fmt.Sprintf(", %d, %d, %d, %d, %d, %d, %d, %d", n.File, n.Name, n.Lines, n.Length, n.ASCII, n.Wide, n.Size, n.Bytes)
 	}

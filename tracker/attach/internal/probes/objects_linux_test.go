@@ -78,7 +78,7 @@ func TestRecords(t *testing.T) {
 		"generation":           {unsafe.Offsetof(e.Generation), event.OffDepth + 4},
 		"python":               {unsafe.Offsetof(e.Python), event.OffPython},
 		"frames":               {unsafe.Offsetof(e.Frames), event.OffFrames},
-		"size":                 {unsafe.Sizeof(e), event.MostSize},
+		"size":                 {unsafe.Offsetof(e.OneMore), event.MostSize},
 		"stack":                {unsafe.Offsetof(part.Start), event.OffUnknown},
 		"part of a stack":      {unsafe.Offsetof(part.Bytes), event.OffPart},
 		"size of a part":       {unsafe.Sizeof(part), event.PartSize},

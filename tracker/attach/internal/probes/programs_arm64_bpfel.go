@@ -66,6 +66,7 @@ type programsEvent struct {
 	Generation uint32
 	Python     uint64
 	Frames     [384]uint64
+	OneMore    uint64
 }
 
 type programsExec struct {

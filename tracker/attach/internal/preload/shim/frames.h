@@ -69,7 +69,7 @@ static int read_word(memory *m, word at, word *w) {
 
 // walk takes the call stack by frame pointers, which may point anywhere.
 static int walk(word *stack, int n, word frame, memory *m) {
-	for (word next, pc; n <= FRAMES && frame && read_word(m, frame, &next) && read_word(m, frame + sizeof(word), &pc) && pc; frame = next)
+	for (word next, pc; n <= MAX_FRAMES && frame && read_word(m, frame, &next) && read_word(m, frame + sizeof(word), &pc) && pc; frame = next)
 		stack[n++] = pc;
 	return n;
 }
@@ -109,7 +109,7 @@ static _Unwind_Reason_Code trace(struct _Unwind_Context *c, void *to) {
 	tracing *t = to;
 	if (unwinder.cfa(c) <= t->above) // the shim's own frames
 		return _URC_NO_REASON;
-	if (t->n > FRAMES)
+	if (t->n > MAX_FRAMES)
 		return _URC_END_OF_STACK;
 	t->stack[t->n++] = unwinder.ip(c);
 	t->frame = unwinder.reg(c, FRAME_POINTER);
@@ -149,7 +149,7 @@ static int by_rules(tracing *t, word frame, memory *m) { return 0; }
 #endif
 
 // callers takes the call stack from a function's frame outwards: by tables, and from the first code without any, such
-// as Go's, by frame pointers. There is room for one more than FRAMES.
+// as Go's, by frame pointers. There is room for one more than MAX_FRAMES.
 static uint32_t callers(word *stack, word *frame) {
 	memory m;
 	read_from(&m, (word)frame);

@@ -310,7 +310,7 @@ struct unwinding {
 static INLINE int unwind_read(unwinding *u, word at, word *to) { return read_word(u->from, at, to); }
 
 static INLINE int unwind_found(unwinding *u, const struct unwind_frame *f) {
-	if (u->to->n > FRAMES)
+	if (u->to->n > MAX_FRAMES)
 		return 0;
 	u->to->stack[u->to->n++] = f->pc;
 	u->to->frame = f->fp;
@@ -330,6 +330,6 @@ static int by_rules(tracing *t, word frame, memory *m) {
 	struct unwind_frame f = {.sp = frame + 2 * sizeof(word)};
 	if (!unwinder.table || !u.changes || !read_word(m, frame, &f.fp) || !read_word(m, frame + sizeof(word), &f.pc))
 		return 0;
-	enum unwind_end end = unwind_walk(&u, &f, FRAMES + 2);
+	enum unwind_end end = unwind_walk(&u, &f, MAX_FRAMES + 2);
 	return end == COMPLETE || end == TRUNCATED;
 }

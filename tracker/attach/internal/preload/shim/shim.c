@@ -32,11 +32,12 @@
 
 #include "hooks.h"
 
-enum { FRAMES = 128, HIGH = 200, NOT_FOUND = 500 };
+enum { HIGH = 200, NOT_FOUND = 500 };
 
 typedef uint64_t word;
 
 #define INLINE inline __attribute__((always_inline))
+#include "event.h"
 #include "python.h"
 
 #include "frames.h"
@@ -54,20 +55,8 @@ typedef struct {
 typedef word (*opener)(word, ipc_handle, word);
 
 enum { BEGINNING = 1, ENTRY_ONLY = 2, STACKED = 4, GIVES = 8, PITCHED = 16 };      // as in shim_linux.go
-enum { BEGINS, RETURNS, FORKED, EXECED, EXITED, MAPPED, SAID = 8 };                // as in event.go
-
-// As in event.go.
-typedef struct {
-	word time;
-	uint32_t tid, pid, function, phase;
-	word result, out, pitch, args[6], desc[5];
-	uint8_t depth, end, total, beyond; // frames, twice; an ending
-	uint32_t generation;
-	word python_frames;
-	word frames[2 * PY_FRAMES + FRAMES + 1]; // two words for each of Python, and then the stack; one more than is sent
-} event;
-
-enum { SHORT = offsetof(event, desc), STACK = offsetof(event, frames), MORE = 5 };
+typedef struct event event;
+enum { STACK = offsetof(event, frames) };
 
 typedef struct {
 	const char *name;
@@ -156,9 +145,9 @@ static int put(const event *e, size_t n) {
 }
 
 static void fill(event *e, uint32_t phase) {
-	e->time = now();
-	e->tid = tid = tid ? tid : (uint32_t)syscall(SYS_gettid);
-	e->phase = phase;
+	e->head.time = now();
+	e->head.tid = tid = tid ? tid : (uint32_t)syscall(SYS_gettid);
+	e->head.phase = phase;
 }
 
 // mappings returns a file with the mappings that this process has now: it may be gone when the watcher looks.
@@ -179,7 +168,7 @@ enum { MAX_FILES = 3 };
 
 // give sends an event with files, and closes them. A file that is -1 is left out.
 static int give(event *e, int *files, int n) {
-	struct iovec text = {e, SHORT};
+	struct iovec text = {e, SHORT_SIZE};
 	union {
 		struct cmsghdr head;
 		char room[CMSG_SPACE(MAX_FILES * sizeof(int))];
@@ -238,13 +227,13 @@ static void map_again(word objects) {
 		return;
 	known = objects;
 	event e = {0};
-	fill(&e, MAPPED);
+	fill(&e, CODE_LOADED);
 	e.args[0] = mapped + 1;
 	int files[] = {-1, -1, mappings()};
 	if (give(&e, files, 3)) {
 		mapped++;
 		if (ring)
-			put(&e, SHORT);
+			put(&e, SHORT_SIZE);
 	}
 }
 
@@ -293,13 +282,13 @@ static void in_child(void);
 
 // tell_codes tells of the code objects of an event that are new, or marks their frames. Hold the lock.
 static void tell_codes(event *e, const word *prints) {
-	static copied c;
-	for (word i = 0; i < e->python_frames; i++) {
+	static struct code_copy c;
+	for (word i = 0; i < e->python; i++) {
 		word *at = &e->frames[2 * i], code = *at & ~(word)PY_TAGS;
 		if (prints[i] == NO_CODE || is_known(code, prints[i]))
 			continue;
 		size_t n = copy_code(&c, code);
-		c.phase = SAID;
+		c.head.phase = PYTHON_CODE;
 		if (n && tell(&c, n))
 			keep_known(code, prints[i]);
 		else
@@ -346,10 +335,10 @@ static word call(const hook *h, const word *a, const ipc_handle *handle, word *f
 	inside = frame;
 	event e; // of which Python's frames are long, and seldom sent
 	memset(&e, 0, STACK);
-	e.function = (uint32_t)h->index;
+	e.head.function = (uint32_t)h->index;
 	memcpy(e.args, a, sizeof e.args);
 	if (h->flags & (BEGINNING | ENTRY_ONLY))
-		emit(&e, NULL, SHORT, BEGINS);
+		emit(&e, NULL, SHORT_SIZE, CALL_ENTRY);
 	e.result = pass_on(h, a, handle);
 	int failed = (int)e.result != 0, tells = h->flags & BEGINNING ? failed : !(h->flags & ENTRY_ONLY);
 	if (!failed && h->flags & GIVES && a[0])
@@ -358,21 +347,21 @@ static word call(const hook *h, const word *a, const ipc_handle *handle, word *f
 		e.pitch = *(word *)a[1];
 	if (!failed && h->described && a[1])
 		memcpy(e.desc, (void *)a[1], h->described);
-	size_t n = SHORT;
+	size_t n = SHORT_SIZE;
 	word prints[PY_FRAMES], *stacked = NULL;
 	if (tells && h->flags & STACKED) {
 		stacked = prints;
-		e.python_frames = python_frames(e.frames, prints);
-		uint32_t found = callers(e.frames + 2 * e.python_frames, frame);
-		if (found > FRAMES) {
-			found = FRAMES;
-			e.beyond = MORE;
+		e.python = python_frames(e.frames, prints);
+		uint32_t found = callers(e.frames + 2 * e.python, frame);
+		if (found > MAX_FRAMES) {
+			found = MAX_FRAMES;
+			e.total_end = TRUNCATED;
 		}
 		e.depth = e.total = (uint8_t)found;
-		n = STACK + sizeof(word) * (2 * e.python_frames + found);
+		n = STACK + sizeof(word) * (2 * e.python + found);
 	}
 	if (tells)
-		emit(&e, stacked, n, RETURNS);
+		emit(&e, stacked, n, CALL_RETURN);
 	inside = NULL;
 	return e.result;
 }
@@ -462,7 +451,7 @@ static void thread_ended(void *unused) {
 	event e = {0};
 	(void)unused;
 	if (!gone)
-		emit(&e, NULL, SHORT, EXITED);
+		emit(&e, NULL, SHORT_SIZE, EXITED);
 	free_reader();
 }
 

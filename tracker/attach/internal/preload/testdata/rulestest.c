@@ -28,7 +28,7 @@ static const char *scene;
 
 // check stands for a function of the driver.
 __attribute__((noinline, optimize("no-omit-frame-pointer"))) static void check(void) {
-	word got[FRAMES + 1], want[FRAMES + 1], *frame = __builtin_frame_address(0);
+	word got[MAX_FRAMES + 1], want[MAX_FRAMES + 1], *frame = __builtin_frame_address(0);
 	memory m;
 	read_from(&m, (word)frame);
 	tracing by = {.stack = got, .above = (word)frame}, of = {.stack = want, .above = (word)frame};

@@ -21,7 +21,7 @@ static int watch(void) {
 
 // A register that is no frame pointer may have any value.
 static void test_walk(void) {
-	word stack[FRAMES + 1], ends[] = {0, 1, 8, (word)-8, (word)-16, (word)-24, (word)1 << 63};
+	word stack[MAX_FRAMES + 1], ends[] = {0, 1, 8, (word)-8, (word)-16, (word)-24, (word)1 << 63};
 	for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
 		word last[2] = {ends[i], 7}, first[2] = {(word)last, 5};
 		memory m;
@@ -35,11 +35,11 @@ static void test_walk(void) {
 static void on_signal(int unused) {
 	(void)unused;
 	event e = {0};
-	emit(&e, NULL, SHORT, BEGINS);
+	emit(&e, NULL, SHORT_SIZE, CALL_ENTRY);
 	pid_t pid = fork();
 	CHECK(pid >= 0);
 	if (!pid)
-		_exit((emit(&e, NULL, SHORT, BEGINS), 0));
+		_exit((emit(&e, NULL, SHORT_SIZE, CALL_ENTRY), 0));
 	int status;
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 }
@@ -56,7 +56,7 @@ static void test_signal(void) {
 
 static void *calls(void *unused) {
 	event e = {0};
-	emit(&e, NULL, SHORT, BEGINS);
+	emit(&e, NULL, SHORT_SIZE, CALL_ENTRY);
 	return unused;
 }
 
@@ -67,7 +67,7 @@ static void test_thread_ends(void) {
 	CHECK(!pthread_create(&t, NULL, calls, NULL) && !pthread_join(t, NULL));
 	event e;
 	while (recv(out, &e, sizeof e, MSG_DONTWAIT) > 0)
-		ended += e.phase == EXITED;
+		ended += e.head.phase == EXITED;
 	CHECK(ended == 1);
 }
 
@@ -118,8 +118,8 @@ static void test_handle(void) {
 	CHECK(address == opens && passed_flags == 1 && !memcmp(&passed, &handle, sizeof handle));
 	event e;
 	CHECK(recv(out, &e, sizeof e, MSG_DONTWAIT) == (ssize_t)(STACK + sizeof(word) * e.total));
-	CHECK(e.phase == RETURNS && e.out == opens && e.args[0] == (word)&address && e.depth > 0);
-	CHECK((int)e.function == hooks[hook_cuIpcOpenMemHandle_v2].index);
+	CHECK(e.head.phase == CALL_RETURN && e.out == opens && e.args[0] == (word)&address && e.depth > 0);
+	CHECK((int)e.head.function == hooks[hook_cuIpcOpenMemHandle_v2].index);
 }
 
 // watch_ring is watch, with a ring.
@@ -133,30 +133,30 @@ static int watch_ring(void) {
 static word records(word from) { // between from and written, all of one length
 	word length;
 	memcpy(&length, (char *)ring + HEAD + from % RING, sizeof length);
-	CHECK(length == SHORT);
-	return (written - from) / (sizeof length + SHORT);
+	CHECK(length == SHORT_SIZE);
+	return (written - from) / (sizeof length + SHORT_SIZE);
 }
 
 // A full ring costs the program one wait, and then events. Where there is room again, it goes on, and around.
 static void test_full(void) {
 	watch_ring();
 	event e = {0};
-	word fit = RING / (sizeof(word) + SHORT), begun = now();
+	word fit = RING / (sizeof(word) + SHORT_SIZE), begun = now();
 	for (word i = 0; i < fit + 3; i++)
-		emit(&e, NULL, SHORT, BEGINS);
+		emit(&e, NULL, SHORT_SIZE, CALL_ENTRY);
 	word waited = (now() - begun) / 1000000;
 	CHECK(records(0) == fit && ring->written == written && lost[0] == 3 && lost[1] > begun);
 	CHECK(waited >= WAIT_MS && impatient);
 	ring->read = written - 500; // the watcher reads
 	for (int i = 0; i < 1000; i++)
-		emit(&e, NULL, SHORT, BEGINS);
-	CHECK(records(fit * (sizeof(word) + SHORT)) == 1000 && lost[0] == 3);
+		emit(&e, NULL, SHORT_SIZE, CALL_ENTRY);
+	CHECK(records(fit * (sizeof(word) + SHORT_SIZE)) == 1000 && lost[0] == 3);
 	for (word i = 0; i < 10 * fit; i++) {
 		word from = written;
 		ring->read = from;
-		emit(&e, NULL, SHORT, BEGINS);
-		if (from % RING + sizeof(word) + SHORT <= RING)
-			CHECK(!memcmp((char *)ring + HEAD + from % RING + sizeof(word), &e, SHORT));
+		emit(&e, NULL, SHORT_SIZE, CALL_ENTRY);
+		if (from % RING + sizeof(word) + SHORT_SIZE <= RING)
+			CHECK(!memcmp((char *)ring + HEAD + from % RING + sizeof(word), &e, SHORT_SIZE));
 	}
 	CHECK(lost[0] == 3 && written > 10 * RING);
 }
@@ -169,7 +169,7 @@ static void test_overwritten(void) {
 	impatient = 1;
 	for (size_t i = 0; i < sizeof wild / sizeof *wild; i++) {
 		ring->read = ring->written = ring->wake_at = wild[i];
-		emit(&e, NULL, SHORT, BEGINS);
+		emit(&e, NULL, SHORT_SIZE, CALL_ENTRY);
 	}
 	CHECK(!gone);
 }
@@ -179,16 +179,16 @@ static void test_wakes(void) {
 	int out = watch_ring();
 	char text[200];
 	event e = {0};
-	emit(&e, NULL, SHORT, BEGINS);
+	emit(&e, NULL, SHORT_SIZE, CALL_ENTRY);
 	CHECK(recv(out, text, sizeof text, MSG_DONTWAIT) < 0);
 	ring->wake_at = written + 150;
 	for (int i = 0; i < 5; i++) {
-		emit(&e, NULL, SHORT, BEGINS);
+		emit(&e, NULL, SHORT_SIZE, CALL_ENTRY);
 		CHECK((recv(out, text, sizeof text, MSG_DONTWAIT) == 1) == (i == 1));
 	}
 	ring->read = written - RING;
 	close(out);
-	emit(&e, NULL, SHORT, BEGINS);
+	emit(&e, NULL, SHORT_SIZE, CALL_ENTRY);
 	CHECK(gone && !lost[0]);
 }
 
@@ -196,23 +196,23 @@ static void test_wakes(void) {
 static void test_fork(int way) {
 	watch_ring();
 	event e = {0};
-	emit(&e, NULL, SHORT, BEGINS);
+	emit(&e, NULL, SHORT_SIZE, CALL_ENTRY);
 	char before[HEAD + 1000];
 	memcpy(before, ring, sizeof before);
 	head *parents = ring;
 	pid_t pid = way ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
 	if (!pid) {
-		emit(&e, NULL, SHORT, BEGINS);
+		emit(&e, NULL, SHORT_SIZE, CALL_ENTRY);
 		CHECK(!ring && !written && lost == unshared);
-		fill(&e, BEGINS);
-		CHECK(e.tid == (uint32_t)syscall(SYS_gettid));
+		fill(&e, CALL_ENTRY);
+		CHECK(e.head.tid == (uint32_t)syscall(SYS_gettid));
 		memset(parents, 1, sizeof before);
 		_exit(0);
 	}
 	int status;
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 	CHECK(!memcmp(before, ring, sizeof before));
-	emit(&e, NULL, SHORT, BEGINS);
+	emit(&e, NULL, SHORT_SIZE, CALL_ENTRY);
 	CHECK(records(0) == 2);
 }
 
