@@ -224,6 +224,16 @@ func TestAttachToWhatAllocatesNothing(t *testing.T) {
 	}
 }
 
+// TestWhatIsNotKnownOfARunningProcess: one that has loaded the driver may hold what it allocated before it was watched.
+func TestWhatIsNotKnownOfARunningProcess(t *testing.T) {
+	for use, want := range map[attach.DriverUse]string{
+		attach.NotLoaded: "nothing called the CUDA driver", attach.Loaded: "What it allocated before is not known", attach.Called: "What it allocated before is not known",
+	} {
+		assert.Contains(t, attachOptions{pid: 7}.whyNothing(use), want)
+	}
+	assert.NotContains(t, attachOptions{}.whyNothing(attach.Loaded), "before")
+}
+
 func TestAttachedPages(t *testing.T) {
 	libs := canAttach(t)
 	command := leaky(t, libs)

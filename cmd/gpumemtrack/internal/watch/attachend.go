@@ -81,6 +81,9 @@ func (o attachOptions) whyNothing(use attach.DriverUse) string {
 	if len(o.functions) > 0 {
 		return noneOf(o.functions)
 	}
+	if o.pid != 0 && use != attach.NotLoaded {
+		return fmt.Sprintf("process %d allocated nothing while it was watched. What it allocated before is not known: gpumemtrack top says how much it holds", o.pid)
+	}
 	switch use {
 	case attach.NotLoaded:
 		if o.preload {
@@ -120,7 +123,7 @@ func writeAttachedEnd(w io.Writer, s *attach.Source, beside blocks) {
 	case before > 0:
 		fmt.Fprintf(w, "untracked before attach: %v, contexts included, as the driver said then\n", before)
 	case before < 0:
-		fmt.Fprintln(w, "untracked before attach: unknown")
+		fmt.Fprintln(w, "untracked before attach: unknown, as the driver does not say what the process held then")
 	}
 	const most = 5
 	live := byStack(at, liveOf)

@@ -126,5 +126,8 @@ func (p *Prior) On(d Device) alloc.Bytes {
 	for _, bytes := range p.usage {
 		all += bytes
 	}
+	if all == 0 { // it has a context from before, so the driver does not tell all
+		return -1
+	}
 	return all
 }
