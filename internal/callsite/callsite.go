@@ -148,6 +148,9 @@ func AppendLine(b []byte, function, file string, line int) []byte {
 		b = append(b, ':')
 		b = strconv.AppendInt(b, int64(line), 10)
 	}
+	if function == "" {
+		return b
+	}
 	b = append(b, ' ')
 	return append(b, path.Base(ImportPath(function))...)
 }

@@ -26,8 +26,12 @@ var beginnings = map[*inputs.Kind][]string{
 	inputs.AMDSMI: {
 		`[{"gpu": 0, "usage": {"gfx_activity": {"value": 5}}, "mem_usage": {}}]`, `{"gpu_data": [{"gpu": 0}]}`, "gpu,gfx,gfx_clock,vram_used,vram_total\n", "timestamp,gpu,power_usage\n",
 	},
-	inputs.ROCmSMI:     {`{"card0": {"VRAM Total Memory (B)": "1"}}`, "device,VRAM Total Memory (B),VRAM Total Used Memory (B)\ncard0,1,1\n"},
-	inputs.Gpustat:     {`{"hostname": "a", "query_time": "2026-01-01T00:00:00", "gpus": []}`},
+	inputs.ROCmSMI: {`{"card0": {"VRAM Total Memory (B)": "1"}}`, "device,VRAM Total Memory (B),VRAM Total Used Memory (B)\ncard0,1,1\n"},
+	inputs.Gpustat: {`{"hostname": "a", "query_time": "2026-01-01T00:00:00", "gpus": []}`},
+	inputs.RMM: {
+		"Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.1,allocate,0x1,1,0x0\n", "Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory\n",
+		"INFO starting\n1979932,14:21:19.998533,allocate,0x30a000000,256,0x2\n",
+	},
 	inputs.Nvitop:      {`{"metrics-daemon/gpu:0/memory_used (MiB)/mean": 1}`, "metrics-daemon/host/cpu_percent (%)/mean,metrics-daemon/gpu:0/memory_used (MiB)/mean\n"},
 	inputs.TraceEvents: {`{"traceEvents":[]}`, `{"schemaVersion": 1, "traceEvents": [`},
 	inputs.GGUF:        {"GGUF\x03\x00\x00\x00"},

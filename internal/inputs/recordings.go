@@ -48,13 +48,24 @@ var (
 )
 
 // Histories of other tools.
+var RMM = &Kind{
+	Name: "rmm", What: "a log of RMM", Source: "RMM's logging_resource_adaptor (RAPIDS, Spark)",
+	Sign: "a CSV with Thread,Time,Action,Pointer,Size,Stream, or lines of it among others", Takes: readsFiles,
+	is: func(h *Head) bool {
+		return h.IsText() && (h.Contains("Thread,Time,Action,Pointer,Size,Stream", "Event Type,Device ID,Address,Stream,Size (bytes)") || rmmLine.MatchString(h.text))
+	},
+}
+
+// rmmLine matches a line of RMM's log.
+var rmmLine = regexp.MustCompile(`(?m)^\d+,[0-9:.]+,(allocate|free|allocate failure),0x[0-9a-f]+,\d+,`)
+
 var TraceEvents = &Kind{
 	Name: "trace", What: "a trace", Source: "convert, and profilers",
 	Sign: `JSON with "traceEvents"`, Instead: "trace events are for a viewer such as ui.perfetto.dev: read the dump that they were made of",
 	is: func(h *Head) bool { return h.Has("traceEvents") },
 }
 
-var recordings = []*Kind{TraceEvents, ROCmSMI, AMDSMI, Gpustat, Nvitop, NvidiaSMI}
+var recordings = []*Kind{TraceEvents, RMM, ROCmSMI, AMDSMI, Gpustat, Nvitop, NvidiaSMI}
 
 // withUnit matches a cell of nvidia-smi without a header.
 var withUnit = regexp.MustCompile(`(^|, )\d+ MiB(,|$)`)

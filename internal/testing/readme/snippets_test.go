@@ -14,6 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 	"github.com/gpumemtrack/gpumemtrack/nvml/chart"
+	"github.com/gpumemtrack/gpumemtrack/nvml/recordings"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/gpumemtest"
 	"github.com/gpumemtrack/gpumemtrack/tracker/live"
@@ -118,6 +119,14 @@ var _ = func(dev cuda.Device, tr *tracker.MemTracker, n alloc.Bytes, shape alloc
 		return errors.Join(err, putBack()) // it is still there, so the ledger has it again
 	}
 	return nil
+}
+
+var _ = func() (nvml.Recording, error) {
+	file, err := recordings.ReadFile("gpu.csv", recordings.Config{})
+	if err != nil {
+		return nvml.Recording{}, err
+	}
+	return file.Recording, nil
 }
 
 func TestStep(t *testing.T) {

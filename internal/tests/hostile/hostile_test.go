@@ -62,6 +62,7 @@ func TestHostileFilesEndWithAnError(t *testing.T) {
 		{"log", logs, every[:2]},
 		{"error text", errorTexts, [][]string{{"explain"}, {"explain", "--json"}, {"show"}}},
 		{"unknown", unknowns, [][]string{{"explain"}, {"show"}, {"chart", "-f", "-o", "out.svg"}, {"estimate"}}},
+		{"history", histories, every},
 		{"recording", recordings, [][]string{{"chart", "-f", "-o", "out.svg"}}},
 	} {
 		for _, f := range kind.files {

@@ -17,6 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/bfc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/rmm"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -110,6 +111,8 @@ func read(r *bounded.Reader, head []byte, kind *inputs.Kind) (*File, error) {
 		return readTorch(r)
 	case inputs.Profile:
 		return readProfile(r)
+	case inputs.RMM:
+		return readRMM(r)
 	case nil:
 		return nil, unknown(head)
 	}
@@ -144,6 +147,17 @@ func readTorch(r io.Reader) (*File, error) {
 		return nil, err
 	}
 	return &File{Format: "PyTorch snapshot", Usage: usage, Dump: d}, nil
+}
+
+func readRMM(r io.Reader) (*File, error) {
+	d, usage, err := rmm.Read(r)
+	if errors.Is(err, rmm.ErrNoEvent) {
+		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &File{Format: "log of RMM", Usage: usage, Dump: d}, nil
 }
 
 func readLog(r io.Reader) (*File, error) {

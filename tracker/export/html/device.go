@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
@@ -89,7 +90,7 @@ func (f *facts) when() string {
 	if f.at.Time.IsZero() {
 		return f.shown()
 	}
-	return f.at.Time.Format("2006-01-02 15:04:05 MST") + ", " + f.shown()
+	return text.When(f.at.Time) + ", " + f.shown()
 }
 
 // summary describes the device of some name in a line.

@@ -14,6 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/exporttest"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/lifetimes"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -218,7 +219,7 @@ func TestLifetimes(t *testing.T) {
 		allocate(2, c, true)
 		allocate(2, c, false)
 	}
-	require.NoError(t, addLifetimes(to, h, func(int64) error { return nil }))
+	require.NoError(t, lifetimes.Add(to, h, func(int64) error { return nil }))
 	require.Len(t, to.Lines, 1, "the other line has too few live buffers")
 	require.Len(t, to.Paths, 1, "and the other path")
 	one := to.Lines[line(1)]
@@ -238,8 +239,8 @@ func TestLifetimes(t *testing.T) {
 
 	for name, none := range map[string]*tables.HistoryTables{"no times": {Events: h.Events}, "no events": {Start: h.Start}} {
 		to.Lines, to.Paths = nil, nil
-		require.NoError(t, addLifetimes(to, none, func(int64) error { return nil }))
+		require.NoError(t, lifetimes.Add(to, none, func(int64) error { return nil }))
 		assert.Nil(t, to.Lines, name)
 	}
-	assert.ErrorIs(t, addLifetimes(to, h, func(int64) error { return bounded.ErrTooLarge }), bounded.ErrTooLarge)
+	assert.ErrorIs(t, lifetimes.Add(to, h, func(int64) error { return bounded.ErrTooLarge }), bounded.ErrTooLarge)
 }

@@ -304,7 +304,7 @@ func describe(u *export.Usage, devices []string) string {
 		words = append(words, origin)
 	}
 	if !u.Time.IsZero() {
-		words = append(words, u.Time.Format("2006-01-02 15:04:05 MST"))
+		words = append(words, line.When(u.Time))
 	}
 	return line.Line(strings.Join(words, ", "))
 }
