@@ -11,6 +11,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/internal/verdict"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -242,6 +243,8 @@ const (
 	fragmented                   // enough memory is free, but in pieces
 	cachedElsewhere              // enough is inactive, but where this request cannot use it
 	otherProcess                 // memory is in use that the ledger does not explain
+	tooLarge                     // the device could never hold it
+	noShortage                   // the driver has it, and refuses
 )
 
 // causeOf goes by the first of these that would have helped, cheapest first. By
@@ -251,7 +254,9 @@ func causeOf(e *snapshot.OOM, untrackedAtStart alloc.Bytes) cause {
 	short := e.Requested - free
 	switch {
 	case e.Total >= 0 && e.Requested > e.Total:
-		return trulyFull
+		return tooLarge
+	case e.Free >= e.Requested && !(verdict.Values{Requested: e.Requested, Free: e.Free, Capacity: e.Total}).Nearly():
+		return noShortage
 	case e.Free >= e.Requested:
 		return fragmented
 	case e.Elsewhere >= short, e.LargestInactive >= e.Requested:
@@ -269,6 +274,11 @@ func causeOf(e *snapshot.OOM, untrackedAtStart alloc.Bytes) cause {
 // advice is the sentence that goes with a cause.
 func (c cause) advice(e *snapshot.OOM) string {
 	switch c {
+	case noShortage:
+		return fmt.Sprintf("no shortage: the driver has %v free and refused, so not in one piece, or not as much as a segment of the cache: "+
+			"free large buffers, or allocate them first", e.Free)
+	case tooLarge:
+		return fmt.Sprintf("larger than the device: no device of %v can hold it: make the batch smaller, or split it", e.Total)
 	case fragmented:
 		if e.Free >= e.Requested {
 			return fmt.Sprintf("fragmented: the driver has %v free and refused, so not in one piece, or not as much as a segment of the cache: "+
@@ -289,9 +299,6 @@ func (c cause) advice(e *snapshot.OOM) string {
 		}
 		return fmt.Sprintf("other process: %v of the device are in use outside of this tracker: "+
 			"see nvidia-smi for whose they are, end those, or take another device", held)
-	}
-	if e.Total >= 0 && e.Requested > e.Total {
-		return fmt.Sprintf("truly full: no device of %v can hold it: make the batch smaller, or split it", e.Total)
 	}
 	if reach := e.Free + e.Reserved; e.Free >= 0 && e.Reserved >= 0 && e.Requested > reach {
 		return fmt.Sprintf("truly full: with all buffers of this program freed there would be %v: make the batch smaller, split it, or take a larger device", reach)

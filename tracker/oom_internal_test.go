@@ -19,9 +19,10 @@ func TestAdviceFollowsFromTheNumbers(t *testing.T) {
 		want cause
 		text string
 	}{
-		{"more than the device has", numbers{requested: 200, free: 90, total: 100, others: -1}, trulyFull, "truly full: no device of 100 B can hold it"},
+		{"more than the device has", numbers{requested: 200, free: 90, total: 100, others: -1}, tooLarge, "larger than the device: no device of 100 B can hold it"},
 		{"all of it is live", numbers{requested: 20, free: 10, total: 100, reserved: 80, others: -1}, trulyFull, "truly full: the program's own buffers take the memory"},
-		{"the driver has it and refuses", numbers{requested: 20, free: 50, total: 100, others: -1}, fragmented, "fragmented: the driver has 50 B free and refused"},
+		{"the driver has it and refuses", numbers{requested: 20, free: 50, total: 100, others: -1}, noShortage, "no shortage: the driver has 50 B free and refused"},
+		{"the driver has hardly more", numbers{requested: 20, free: 20, total: 100, others: -1}, fragmented, "fragmented: the driver has 20 B free and refused"},
 		{"the cache has it in pieces", numbers{requested: 20, free: 5, total: 100, largest: 8, inactive: 15, others: -1}, fragmented, "fragmented: 15 B are inactive, but in pieces of 8 B at most"},
 		{"pieces that are too few", numbers{requested: 20, free: 4, total: 100, largest: 8, inactive: 15, others: -1}, trulyFull, "truly full"},
 		{"the other pool has it", numbers{requested: 20, free: 5, total: 100, largest: 30, inactive: 30, others: -1}, cachedElsewhere, "inactive elsewhere: a block of 30 B lies in the pool of the other sizes"},

@@ -123,7 +123,7 @@ func TestOtherPrograms(t *testing.T) {
 	assert.Equal(t, "compute buffers", f.Purpose)
 	assert.Equal(t, 14000*alloc.MiB, f.Requested)
 	assert.Contains(t, f.Helps[0].Do, "-ub")
-	assert.Equal(t, 2, f.Line)
+	assert.Equal(t, 1, f.Line)
 
 	f = one(t, file(t, "tpu.txt"))
 	assert.Equal(t, verdict.TooLarge, f.Verdict)

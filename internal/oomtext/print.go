@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/internal/verdict"
 )
 
 const (
@@ -210,30 +211,30 @@ func (n amountJSON) MarshalJSON() ([]byte, error) {
 }
 
 type failureJSON struct {
-	Line        int        `json:"line"`
-	Repeats     int        `json:"repeats"`
-	Source      string     `json:"source"`
-	Device      *string    `json:"device"`
-	Rank        *string    `json:"rank"`
-	Purpose     *string    `json:"purpose"`
-	Message     string     `json:"message"`
-	Requested   amountJSON `json:"requested_bytes"`
-	Capacity    amountJSON `json:"capacity_bytes"`
-	Free        amountJSON `json:"free_bytes"`
-	Allocated   amountJSON `json:"allocated_bytes"`
-	Inactive    amountJSON `json:"inactive_bytes"`
-	Reserved    amountJSON `json:"reserved_bytes"`
-	ThisProcess amountJSON `json:"process_bytes"`
-	Beside      amountJSON `json:"process_outside_bytes"`
-	Others      amountJSON `json:"others_bytes"`
-	Outside     amountJSON `json:"outside_bytes"`
-	Limit       amountJSON `json:"limit_bytes"`
-	Processes   []Process  `json:"processes"`
-	Verdict     *string    `json:"verdict"`
-	Says        string     `json:"says"`
-	Helps       []Help     `json:"helps"`
-	Useless     []Help     `json:"cannot_help"`
-	Notes       []string   `json:"notes"`
+	Line        int             `json:"line"`
+	Repeats     int             `json:"repeats"`
+	Source      string          `json:"source"`
+	Device      *string         `json:"device"`
+	Rank        *string         `json:"rank"`
+	Purpose     *string         `json:"purpose"`
+	Message     string          `json:"message"`
+	Requested   amountJSON      `json:"requested_bytes"`
+	Capacity    amountJSON      `json:"capacity_bytes"`
+	Free        amountJSON      `json:"free_bytes"`
+	Allocated   amountJSON      `json:"allocated_bytes"`
+	Inactive    amountJSON      `json:"inactive_bytes"`
+	Reserved    amountJSON      `json:"reserved_bytes"`
+	ThisProcess amountJSON      `json:"process_bytes"`
+	Beside      amountJSON      `json:"process_outside_bytes"`
+	Others      amountJSON      `json:"others_bytes"`
+	Outside     amountJSON      `json:"outside_bytes"`
+	Limit       amountJSON      `json:"limit_bytes"`
+	Processes   []Process       `json:"processes"`
+	Verdict     verdict.Verdict `json:"verdict"`
+	Says        string          `json:"says"`
+	Helps       []Help          `json:"helps"`
+	Useless     []Help          `json:"cannot_help"`
+	Notes       []string        `json:"notes"`
 }
 
 func optional(s string) *string {
@@ -257,7 +258,7 @@ func (f *Failure) MarshalJSON() ([]byte, error) {
 		f.Line, f.Repeats, f.Source, optional(f.Device), optional(f.Rank), optional(f.Purpose), f.Message,
 		amountJSON(f.Requested), amountJSON(f.Capacity), amountJSON(f.Free), amountJSON(f.Allocated), amountJSON(f.Inactive), amountJSON(f.Reserved),
 		amountJSON(f.ThisProcess), amountJSON(f.Beside), amountJSON(f.Others), amountJSON(f.Outside), amountJSON(f.Limit), orEmpty(f.Processes),
-		optional(string(f.Verdict)), f.Says, orEmpty(f.Helps), orEmpty(f.Useless), orEmpty(f.Notes),
+		f.Verdict, f.Says, orEmpty(f.Helps), orEmpty(f.Useless), orEmpty(f.Notes),
 	})
 }
 

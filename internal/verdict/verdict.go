@@ -2,7 +2,12 @@
 // situation has one name everywhere.
 package verdict
 
-import "github.com/gpumemtrack/gpumemtrack/alloc"
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+)
 
 // Verdict is why an allocation failed. The zero value is Unknown.
 type Verdict string
@@ -14,9 +19,28 @@ const (
 	Limit        Verdict = "limit"                  // the program set a limit, and memory was free
 	TooLarge     Verdict = "larger than the device" // no state of the device could have held it
 	Fragmented   Verdict = "fragmented"             // enough is free for the program, but in pieces
+	Elsewhere    Verdict = "inactive elsewhere"     // enough is inactive in this process, where the request cannot use it
 	OtherProcess Verdict = "other process"          // others hold what lacks
 	TrulyFull    Verdict = "truly full"             // the program itself holds the memory
 )
+
+// MarshalJSON writes the words; null of Unknown.
+func (v Verdict) MarshalJSON() ([]byte, error) {
+	if v == Unknown {
+		return []byte("null"), nil
+	}
+	return json.Marshal(string(v))
+}
+
+// OfAdvice returns the verdict that a sentence begins with: "truly full: free ..."; Unknown if it begins with none.
+func OfAdvice(sentence string) Verdict {
+	word, _, _ := strings.Cut(sentence, ":")
+	switch v := Verdict(word); v {
+	case NoShortage, Limit, TooLarge, Fragmented, Elsewhere, OtherProcess, TrulyFull:
+		return v
+	}
+	return Unknown
+}
 
 // Values are what is known of a failed request, in bytes; a negative one is unknown.
 type Values struct {

@@ -11,6 +11,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/internal/verdict"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -24,6 +26,7 @@ type Explanation struct {
 	*explain.Explanation
 	moment   rewind.Moment
 	advice   string // what would have helped at the error; "" if nothing failed, or if it is not known
+	reason   *reason
 	baseline baseline
 	// settings are those of the allocator, most saved first. They were replayed from a beginning with
 	// all buffers packed, so that none has the holes of another. earlier is what there would
@@ -33,6 +36,36 @@ type Explanation struct {
 	unknown           []string   // recorded settings that are left out
 	noReplay          string     // why there is none
 	agreement         *agreement // nil if there is nothing to compare with
+}
+
+// reason is what the error said that the dump was written for; nil if the account is of another moment.
+type reason struct {
+	Verdict   verdict.Verdict   `json:"verdict"` // null if it did not say
+	Says      string            `json:"says"`
+	Untracked jsonstream.Amount `json:"untracked_bytes"` // of the device, in use outside of the tracker
+	Others    jsonstream.Amount `json:"others_bytes"`    // of it, by other processes
+}
+
+func reasonOf(o *snapshot.OOM) *reason {
+	if o == nil || o.Advice == "" && o.Untracked < 0 && o.Others < 0 {
+		return nil
+	}
+	return &reason{verdict.OfAdvice(o.Advice), o.Advice, jsonstream.Amount(o.Untracked), jsonstream.Amount(o.Others)}
+}
+
+// String says it, in a line each.
+func (r *reason) String() string {
+	says := ""
+	if r.Says != "" {
+		says = fmt.Sprintf("the error said: %s\n", text.Line(r.Says))
+	}
+	switch {
+	case r.Untracked > 0 && r.Others >= 0:
+		says += fmt.Sprintf("in use outside of the tracker: %v, of which other processes have %v\n", alloc.Bytes(r.Untracked), alloc.Bytes(r.Others))
+	case r.Untracked > 0:
+		says += fmt.Sprintf("in use outside of the tracker: %v, by this process or others: by whom is unknown\n", alloc.Bytes(r.Untracked))
+	}
+	return says
 }
 
 // saving says how much a change would have lowered the highest reserved memory.
@@ -63,6 +96,7 @@ func Explain(r *snapshot.Dump, at string) (*Explanation, error) {
 	x := &Explanation{Explanation: explain.Snapshot(s), moment: moment, leftOut: r.LeftOut(), settings: []saving{}, earlier: []saving{}}
 	if moment.At == "oom" {
 		x.advice, _ = adviceOf(r) // x has how far replays agree
+		x.reason = reasonOf(r.OOM)
 	}
 	p, err := compile(r)
 	if errors.Is(err, walk.ErrNoHistory) {
@@ -192,6 +226,7 @@ func (x *Explanation) MarshalJSON() ([]byte, error) {
 	}
 	more, err := json.Marshal(struct {
 		Moment   rewind.Moment `json:"moment"`
+		Failure  *reason       `json:"failure,omitempty"`
 		Advice   string        `json:"advice,omitempty"`
 		Baseline *baseline     `json:"baseline"`
 		Settings []saving      `json:"settings"`
@@ -200,7 +235,7 @@ func (x *Explanation) MarshalJSON() ([]byte, error) {
 		LeftOut  []string      `json:"left_out,omitempty"`
 		Unknown  []string      `json:"unknown_settings,omitempty"`
 		NoReplay string        `json:"no_replay,omitempty"`
-	}{x.moment, x.advice, x.measured(), x.settings, x.earlier, x.agreement, x.leftOut, x.unknown, x.noReplay})
+	}{x.moment, x.reason, x.advice, x.measured(), x.settings, x.earlier, x.agreement, x.leftOut, x.unknown, x.noReplay})
 	if err != nil {
 		return nil, err
 	}
@@ -217,6 +252,9 @@ func (x *Explanation) String() string {
 	}
 	account, rest, _ := strings.Cut(x.snapshot().String(), "\n")
 	fmt.Fprintf(&b, ": %s\n", account)
+	if x.reason != nil {
+		b.WriteString(x.reason.String())
+	}
 	if x.advice != "" {
 		fmt.Fprintf(&b, "what would help: %s\n", x.advice)
 	}
@@ -409,10 +447,18 @@ func (p *program) fitting(in Config) (fits []fit, err error) {
 	return fits, nil
 }
 
-// holder names the line of code with the most memory.
+// holder names what has most memory: the line of code, or what is outside of the tracker if that has more.
 func (p *program) holder() string {
-	sites := p.dump.OOM.CallSites
-	if len(sites) == 0 || sites[0].Frame == (mem.Frame{}) {
+	oom := p.dump.OOM
+	outside := oom.Untracked
+	if oom.Others >= 0 {
+		outside = oom.Others
+	}
+	sites := oom.CallSites
+	if len(sites) == 0 || sites[0].Frame == (mem.Frame{}) || sites[0].Bytes <= outside {
+		if outside > 0 && (len(sites) == 0 || sites[0].Bytes <= outside) {
+			return fmt.Sprintf(" %v of the device are in use outside of this tracker.", outside)
+		}
 		return ""
 	}
 	return fmt.Sprintf(" %s holds %v.", text.Line(sites[0].Frame.String()), sites[0].Bytes)

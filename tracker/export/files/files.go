@@ -204,7 +204,7 @@ func readJSON(r io.Reader) (*File, error) {
 	case err == nil:
 		return nil, fmt.Errorf("%w: the schema is %q, want %q", ErrFormat, top.Schema, jsonstream.SnapshotSchema)
 	}
-	return nil, fmt.Errorf("%w: it is not the JSON of one: %w", ErrFormat, err)
+	return nil, fmt.Errorf("%w: its JSON is damaged, or ends too early", ErrFormat)
 }
 
 func readSnapshot(r io.Reader) (*File, error) {

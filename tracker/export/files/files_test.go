@@ -91,7 +91,7 @@ func TestOthersAreRefusedWithAReason(t *testing.T) {
 		"hello":              `begins with "hello"`,
 		"{}":                 `the schema is "", want "gpumemtrack.snapshot"`,
 		`{"traceEvents":[]}`: "trace events are for a viewer",
-		`{"a":[1,2`:          "it is not the JSON of one: unexpected end of JSON input",
+		`{"a":[1,2`:          "its JSON is damaged, or ends too early",
 		"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 132\n": "it is a pointer of Git LFS, and the file itself is not here: run git lfs pull",
 		`{"schema":"gpumemtrack.snapshot","version":99}`:                          "gpumemtrack.snapshot of version 99, this program reads versions up to 4",
 		`{"schema":"gpumemtrack.dump","version":99}`:                              "gpumemtrack.dump of version 99, this program reads versions up to 2",

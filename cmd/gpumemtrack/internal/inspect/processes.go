@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	line "github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/internal/verdict"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -36,6 +37,7 @@ type processSet struct {
 // processInfo is what a table says of a process besides the sums.
 type processInfo struct {
 	moment      rewind.Moment // of live memory
+	failed      string        // why the request failed, as the error said, if the moment is that of the error
 	devices     []string
 	host        mem.Tally // in the host's memory
 	broken      int64     // segments that could not be read
@@ -162,6 +164,9 @@ func (p *processInfo) read(f *files.File, o tableOptions) (*export.Usage, error)
 			}
 		}
 		u, p.moment = at.usage(f), at.Moment
+		if p.moment.At == "oom" && f.Dump != nil && f.Dump.OOM != nil {
+			p.failed = f.Dump.OOM.Advice
+		}
 	}
 	p.devices, p.broken = devices(u), brokenIn(f.Dump)
 	p.host = counted(u.Host, o)
@@ -399,6 +404,13 @@ type shownFile struct {
 	Process snapshot.Origin `json:"process"`
 	Moment  *rewind.Moment  `json:"moment,omitempty"`          // of live memory
 	Broken  int64           `json:"broken_segments,omitempty"` // segments that could not be read
+	Failure *failureJSON    `json:"failure,omitempty"`         // at the moment of an error
+}
+
+// failureJSON is why a request failed.
+type failureJSON struct {
+	Verdict verdict.Verdict `json:"verdict"` // null if the error did not say
+	Says    string          `json:"says"`
 }
 
 func (s *processSet) json() shownFiles {
@@ -408,6 +420,9 @@ func (s *processSet) json() shownFiles {
 		f := shownFile{Name: u.Name, Devices: append([]string{}, info.devices...), Process: u.Origin, Broken: info.broken}
 		if info.moment.At != "" {
 			f.Moment = &info.moment
+		}
+		if info.failed != "" {
+			f.Failure = &failureJSON{verdict.OfAdvice(info.failed), info.failed}
 		}
 		if u.Device != "" && len(f.Devices) == 0 {
 			f.Devices = []string{u.Device}

@@ -149,13 +149,15 @@ func runShow(a *cli.App, words []string, o tableOptions) error {
 
 const noHost = "no host memory: a tracker's dump has it if the tracker's device allocates it, and a snapshot of PyTorch if record_pinned_host_memory was set"
 
-// printOmitted mentions the host memory that a table of device memory leaves out, and damaged parts of
-// the files.
+// printOmitted mentions what the table leaves out: why a request failed, the host memory, and damaged parts of the files.
 func printOmitted(a *cli.App, r *processSet, o tableOptions) {
 	for _, u := range r.processes {
 		if n := r.info[u].broken; n > 0 {
 			fmt.Fprintf(a.Stdout, "Not read, as their blocks do not tile them: %d of the segments of %s\n", n, line.Line(u.Name))
 		}
+	}
+	if len(r.processes) == 1 && r.info[r.processes[0]].failed != "" {
+		fmt.Fprintf(a.Stdout, "The error said: %s\n", line.Line(r.info[r.processes[0]].failed))
 	}
 	if host := r.sum(hostOf); !o.host && !host.IsZero() {
 		fmt.Fprintf(a.Stdout, "Not in the table: %v of host memory, see --host\n", host)
