@@ -50,14 +50,15 @@ type Config struct {
 	Preload bool
 	// RingBufferBytes is the size of the ring buffer of unread events, rounded up to a power of two. A call
 	// takes 104 bytes; an allocation takes 160, and 8 for each native frame of its stack, 16 for each
-	// frame of Python. 0 means 64 MiB: some 150,000 allocations on stacks of 30 frames.
+	// frame of Python. 0 means 32 MiB: some 75,000 allocations on stacks of 30 frames. The mapping counts
+	// twice in the process's resident memory, since it is mapped twice in a row.
 	RingBufferBytes int
 	// maxEvents is how many events the history of a source keeps; 0 is 65,536.
 	maxEvents int
 	// Driver says how much memory the devices and the processes use, as nvml.Open opens it. The Watcher does
 	// not close it. Without it these values are -1, in levels and as Source.PriorBytes.
 	Driver nvml.Source
-	// maxStacks is how many different call stacks of a process are kept; 0 is 65,536.
+	// maxStacks is how many different call stacks of a process are kept; 0 is 262,144.
 	maxStacks int
 
 	pairs       []event.Pair                    // parsed from Functions
@@ -68,9 +69,9 @@ type Config struct {
 }
 
 const (
-	defaultRing   = 64 << 20
+	defaultRing   = 32 << 20
 	defaultEvents = 1 << 16
-	defaultStacks = 1 << 16
+	defaultStacks = 1 << 18
 	minRing       = 1 << 16
 )
 

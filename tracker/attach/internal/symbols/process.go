@@ -36,7 +36,7 @@ type Process struct {
 func NewProcess(pid int, start event.StartRecord, from event.Source, pythons *python.Processes, maxStacks int) *Process {
 	p := &Process{
 		pid: pid, events: from, pythons: pythons,
-		stacks: &StackTable{max: maxStacks, ids: make(map[string]tables.StackID)},
+		stacks: &StackTable{max: maxStacks},
 	}
 	p.Exec(start)
 	return p

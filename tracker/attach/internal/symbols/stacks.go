@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unsafe"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
@@ -13,14 +12,28 @@ import (
 )
 
 // StackTable is the distinct call stacks of one process. They are resolved when they are first seen,
-// since the process may be gone later. It is a tables.Stacks.
+// since the process may be gone later. It is a tables.Stacks. Stacks share their outer frames in memory: a
+// process may have a hundred thousand of thirty frames each.
 type StackTable struct {
 	max int
-	ids map[string]tables.StackID // by the addresses of the stack
 
-	mu    sync.RWMutex
-	table tables.StackTable
-	full  tables.StackID
+	// By the addresses of the stack, for one goroutine at a time.
+	addresses callTree[uint64]
+	known     []tables.StackID // by node of addresses; 0 if that is no whole stack
+
+	mu     sync.RWMutex
+	frames []mem.Frame // distinct ones
+	number map[mem.Frame]uint32
+	paths  callTree[uint32]          // of frames, by their numbers
+	byPath map[uint32]tables.StackID // by node of paths
+	stacks []resolved                // the ID is the index plus one
+	full   tables.StackID
+}
+
+// resolved is a stack with names.
+type resolved struct {
+	path uint32 // node of StackTable.paths
+	site uint32 // number of the call site's frame
 }
 
 // add returns the ID of a stack, given by its return addresses and the words of Python frames after
@@ -29,41 +42,79 @@ func (t *StackTable) add(addresses []uint64, resolve func() mem.Stack) tables.St
 	if len(addresses) == 0 {
 		return 0
 	}
-	key := unsafe.String((*byte)(unsafe.Pointer(&addresses[0])), 8*len(addresses))
-	if id, ok := t.ids[key]; ok {
-		return id
+	if n := t.addresses.ofStack(addresses); n != 0 && int(n) < len(t.known) && t.known[n] != 0 {
+		return t.known[n]
 	}
-	if t.table.Len() >= t.max {
+	if len(t.stacks) >= t.max {
 		if t.full == 0 {
 			t.full = t.enter(mem.Stack{{Function: "(call stack table full)"}})
 		}
 		return t.full
 	}
 	id := t.enter(resolve())
-	t.ids[strings.Clone(key)] = id
+	n := t.addresses.addStack(addresses)
+	t.known = append(t.known, make([]tables.StackID, t.addresses.len()-len(t.known))...)
+	t.known[n] = id
 	return id
 }
 
+// enter returns the ID of a stack with names, a new one if need be.
 func (t *StackTable) enter(s mem.Stack) tables.StackID {
 	site := callSite(s)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.table.Add(s, site)
+	if t.number == nil {
+		t.number, t.byPath = make(map[mem.Frame]uint32), make(map[uint32]tables.StackID)
+	}
+	path := uint32(0)
+	for _, f := range slices.Backward(s) {
+		path = t.paths.add(path, t.frame(f))
+	}
+	id, ok := t.byPath[path]
+	if !ok {
+		t.stacks = append(t.stacks, resolved{path, t.frame(site)})
+		id = tables.StackID(len(t.stacks))
+		t.byPath[path] = id
+	}
+	return id
+}
+
+// frame returns the number of a frame. The caller holds t.mu.
+func (t *StackTable) frame(f mem.Frame) uint32 {
+	n, ok := t.number[f]
+	if !ok {
+		n = uint32(len(t.frames))
+		t.frames = append(t.frames, f)
+		t.number[f] = n
+	}
+	return n
 }
 
 // forget drops the addresses: the process has other code there now. Stacks keep their IDs.
-func (t *StackTable) forget() { clear(t.ids) }
+func (t *StackTable) forget() { t.addresses, t.known = callTree[uint64]{}, nil }
 
+// Stack implements tables.Stacks. The stack is a new one at each call.
 func (t *StackTable) Stack(id tables.StackID) mem.Stack {
+	if id == 0 {
+		return nil
+	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.table.Stack(id)
+	var s mem.Stack
+	for n := range t.paths.fromEnd(t.stacks[id-1].path) {
+		s = append(s, t.frames[n])
+	}
+	return s
 }
 
+// Site implements tables.Stacks.
 func (t *StackTable) Site(id tables.StackID) mem.Frame {
+	if id == 0 {
+		return mem.Frame{}
+	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.table.Site(id)
+	return t.frames[t.stacks[id-1].site]
 }
 
 // Path returns the frames of the user's code in a stack, from the call site outward.
