@@ -131,27 +131,77 @@ func (s *Snapshot) place(p tables.Place, stream uint8) Place {
 // bytes, then in the order of groups, lines of code and sections.
 func (s *Snapshot) CallSites() iter.Seq[CallSiteStats] {
 	t := tables.Of(&s.Tables)
-	sites := make([]CallSiteStats, 0, len(t.Sites)+len(t.Retired))
-	for _, e := range t.Sites {
-		g := e.Tensor
-		sites = append(sites, CallSiteStats{
-			Group: groupOf(g), Place: s.place(e.Place, e.Stream), Totals: Totals{g.Tally(e.Live), g.Tally(e.Peak), g.Tally(e.Total)},
-		})
+	order, stacks := make([]int32, len(t.Sites)+len(t.Retired)), stackOrder(t.Stacks)
+	for i := range order {
+		order[i] = int32(i)
 	}
-	for _, e := range t.Retired {
-		sites = append(sites, CallSiteStats{Group: Group{Memory: e.Memory}, Place: s.place(e.Place, 0), Totals: Totals{Total: e.Total}})
-	}
-	slices.SortFunc(sites, func(x, y CallSiteStats) int {
+	slices.SortFunc(order, func(i, j int32) int {
+		x, y := s.callSite(i), s.callSite(j)
 		if c := cmp.Or(cmp.Compare(y.Live.Bytes, x.Live.Bytes), cmp.Compare(y.Total.Bytes, x.Total.Bytes)); c != 0 {
 			return c // the rest takes longer
 		}
+		a, b := s.placeOf(i), s.placeOf(j)
 		return cmp.Or(
 			x.Group.compare(y.Group),
 			cmp.Compare(x.Memory, y.Memory),
-			compareStacks(x.Stack, y.Stack),
-			cmp.Compare(x.Section, y.Section))
+			stacks(a.Stack, b.Stack),
+			cmp.Compare(t.Sections[a.Section], t.Sections[b.Section]))
 	})
-	return slices.Values(sites)
+	return func(yield func(CallSiteStats) bool) {
+		for _, i := range order {
+			site, stream := s.callSite(i), uint8(0)
+			if int(i) < len(t.Sites) {
+				stream = t.Sites[i].Stream
+			}
+			site.Place = s.place(s.placeOf(i), stream)
+			if !yield(site) {
+				return
+			}
+		}
+	}
+}
+
+// callSite returns the call site of an index in the tables, those of Sites first, without its Place.
+func (s *Snapshot) callSite(i int32) CallSiteStats {
+	t := tables.Of(&s.Tables)
+	if int(i) >= len(t.Sites) {
+		e := &t.Retired[int(i)-len(t.Sites)]
+		return CallSiteStats{Group: Group{Memory: e.Memory}, Totals: Totals{Total: e.Total}}
+	}
+	e := &t.Sites[i]
+	g := e.Tensor
+	return CallSiteStats{Group: groupOf(g), Totals: Totals{g.Tally(e.Live), g.Tally(e.Peak), g.Tally(e.Total)}}
+}
+
+func (s *Snapshot) placeOf(i int32) tables.Place {
+	t := tables.Of(&s.Tables)
+	if int(i) >= len(t.Sites) {
+		return t.Retired[int(i)-len(t.Sites)].Place
+	}
+	return t.Sites[i].Place
+}
+
+// stackOrder returns how to compare stacks frame by frame, innermost first. There may be a hundred thousand: a source that
+// makes each mem.Stack anew compares its own, those of others are kept until all are sorted.
+func stackOrder(all tables.Stacks) func(a, b tables.StackID) int {
+	if own, ok := all.(interface{ Compare(a, b tables.StackID) int }); ok {
+		return own.Compare
+	}
+	named := make(map[tables.StackID]mem.Stack)
+	get := func(id tables.StackID) mem.Stack {
+		stack, ok := named[id]
+		if !ok {
+			stack = all.Stack(id)
+			named[id] = stack
+		}
+		return stack
+	}
+	return func(a, b tables.StackID) int {
+		if a == b {
+			return 0
+		}
+		return compareStacks(get(a), get(b))
+	}
 }
 
 // Sub returns how the live table of s differs from that of base, which may be

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -78,7 +79,7 @@ them.`,
 	addJSONFlag(flags, &o.json, "print each table as a line of JSON; with a command, into this `FILE`")
 	flags.StringArrayVar(&o.libraries, "library", nil, "the `FILE` of a libcuda to watch; may be repeated (default: the one that a program on this machine loads)")
 	flags.StringArrayVar(&o.functions, "functions", nil, "a `PAIR` of functions to watch instead of the driver's, such as 'libpool.so:take(size=2,out=3),give(address=1)' or one of "+strings.Join(attach.Pairs(), ", ")+"; may be repeated")
-	flags.Var(cli.SizeFlag(&o.ringBuffer), "ring-buffer", "memory for calls that were not read yet, as a `SIZE`: a larger one loses none of a program with very many calls (default 64MiB)")
+	flags.Var(cli.SizeFlag(&o.ringBuffer), "ring-buffer", "memory for calls that were not read yet, as a `SIZE`: a larger one loses none of a program with very many calls (default 32MiB)")
 	flags.BoolVar(&o.stacks, "stacks", false, "print the call stacks of the peak at the end, not only their lines")
 	flags.BoolVar(&o.preload, "preload", false, "load a small library in front of libcuda instead of setting probes: for a command only, needs a C compiler but no privileges")
 	return cmd
@@ -134,6 +135,8 @@ func runAttach(a *cli.App, o attachOptions) error {
 		defer driver.Close()
 		cfg.Driver = driver
 	}
+	// The memory of a program with very many buffers should not be needed twice. Most of what is collected are snapshots.
+	defer debug.SetGCPercent(debug.SetGCPercent(50))
 	w, err := attach.New(cfg)
 	if errors.Is(err, fs.ErrInvalid) {
 		return cli.UsageError("attach: --functions: %s", strings.TrimPrefix(err.Error(), "attach: "))

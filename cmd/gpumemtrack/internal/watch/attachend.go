@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -24,8 +23,6 @@ func attachedEnd(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOption
 	if err := w.Close(); err != nil {
 		return err
 	}
-	// Snapshots of very many buffers are short-lived. Collected late, they would double the memory.
-	defer debug.SetGCPercent(debug.SetGCPercent(25))
 	for _, s := range w.Sources() {
 		if o.json != "" {
 			line := newAttachedMark(s)
@@ -126,13 +123,13 @@ func writeAttachedEnd(w io.Writer, s *attach.Source, beside blocks) {
 		fmt.Fprintln(w, "untracked before attach: unknown, as the driver does not say what the process held then")
 	}
 	const most = 5
-	live := byStack(at, liveOf)
-	for _, s := range live[:min(len(live), most)] {
+	live := largestStacks(at, liveOf, most)
+	for _, s := range live.stacks {
 		fmt.Fprintf(w, "\n%v, %v:\n", s.Tally, s.use)
 		writeAttachedStack(w, s.stack)
 	}
-	if rest := len(live) - most; rest > 0 {
-		fmt.Fprintf(w, "\nand %d call stacks more\n", rest)
+	if live.others > 0 {
+		fmt.Fprintf(w, "\nand %d call stacks more\n", live.others)
 	}
 	if name, instead := cacheOf(at, beside); name != "" {
 		fmt.Fprintf(w, "\nThese are segments of %s, which has its own cache: %s shows what is in them.\n", name, instead)
@@ -166,17 +163,16 @@ func writeAttachedPeak(w io.Writer, s *snapshot.Snapshot, stacks bool) {
 	}
 	fmt.Fprintf(w, "\nAt the peak, %v:\n", s.Peak)
 	const most = 20
-	all := byStack(s, peakOf)
-	for _, one := range all[:min(len(all), most)] {
+	all := largestStacks(s, peakOf, most)
+	for _, one := range all.stacks {
 		fmt.Fprintf(w, "%-26v | %5.1f %% | %-8v | %s\n", one.Tally, percentOf(one.Tally, s.Peak), one.use, lineOf(one))
 		if stacks {
 			writeAttachedStack(w, one.stack)
 			fmt.Fprintln(w)
 		}
 	}
-	if len(all) > most {
-		rest := sumOf(all[most:])
-		fmt.Fprintf(w, "%-26v | %5.1f %% | %d call stacks more\n", rest, percentOf(rest, s.Peak), len(all)-most)
+	if all.others > 0 {
+		fmt.Fprintf(w, "%-26v | %5.1f %% | %d call stacks more\n", all.rest, percentOf(all.rest, s.Peak), all.others)
 	}
 }
 
@@ -207,29 +203,61 @@ type stackTally struct {
 func liveOf(t snapshot.Totals) mem.Tally { return t.Live }
 func peakOf(t snapshot.Totals) mem.Tally { return t.Peak }
 
-// byStack lists buffers by call stack and use, the most bytes first.
-func byStack(s *snapshot.Snapshot, at func(snapshot.Totals) mem.Tally) (all []stackTally) {
-	index := make(map[uint64][]int) // by hash: the texts of a hundred thousand stacks would take much memory
-	seed := maphash.MakeSeed()
-	for c := range s.CallSites() {
-		tally := at(c.Totals)
-		if tally.IsZero() {
-			continue
-		}
-		use, key := useOf(c.Group), hashOf(seed, c.Stack)
-		i := slices.IndexFunc(index[key], func(i int) bool { return all[i].use == use && slices.Equal(all[i].stack, c.Stack) })
-		if i < 0 {
-			index[key] = append(index[key], len(all))
-			all = append(all, stackTally{tally, use, c.Stack, c.CallSite, c.Group})
-			continue
-		}
-		one := &all[index[key][i]]
-		one.Tally = one.Add(tally)
+// stackTallies is the call stacks with most memory, and the sum of the others.
+type stackTallies struct {
+	stacks []stackTally // the most bytes first
+	others int
+	rest   mem.Tally
+}
+
+// stackKey identifies a call stack and use by two hashes with random seeds: there may be a hundred thousand
+// stacks, which would take much memory.
+type stackKey struct {
+	hash [2]uint64
+	use  string
+}
+
+// largestStacks returns the call stacks with most memory, at most that many of them.
+func largestStacks(s *snapshot.Snapshot, at func(snapshot.Totals) mem.Tally, most int) (top stackTallies) {
+	seeds := [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+	keyOf := func(c snapshot.CallSiteStats) stackKey {
+		return stackKey{[2]uint64{hashOf(seeds[0], c.Stack), hashOf(seeds[1], c.Stack)}, useOf(c.Group)}
 	}
-	slices.SortStableFunc(all, func(x, y stackTally) int {
-		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Count, x.Count))
+	sums := make(map[stackKey]mem.Tally)
+	var keys []stackKey // in the order of the snapshot
+	for c := range s.CallSites() {
+		if tally := at(c.Totals); !tally.IsZero() {
+			key := keyOf(c)
+			sum, known := sums[key]
+			if !known {
+				keys = append(keys, key)
+			}
+			sums[key] = sum.Add(tally)
+		}
+	}
+	slices.SortStableFunc(keys, func(x, y stackKey) int {
+		return cmp.Or(cmp.Compare(sums[y].Bytes, sums[x].Bytes), cmp.Compare(sums[y].Count, sums[x].Count))
 	})
-	return all
+	most = min(most, len(keys))
+	for _, key := range keys[most:] {
+		top.others++
+		top.rest = top.rest.Add(sums[key])
+	}
+	places := make(map[stackKey]snapshot.CallSiteStats, most)
+	for _, key := range keys[:most] {
+		places[key] = snapshot.CallSiteStats{}
+	}
+	for c := range s.CallSites() {
+		key := keyOf(c)
+		if first, wanted := places[key]; wanted && first.Stack == nil && !at(c.Totals).IsZero() {
+			places[key] = c
+		}
+	}
+	for _, key := range keys[:most] {
+		c := places[key]
+		top.stacks = append(top.stacks, stackTally{sums[key], key.use, c.Stack, c.CallSite, c.Group})
+	}
+	return top
 }
 
 func hashOf(seed maphash.Seed, stack mem.Stack) uint64 {
@@ -239,13 +267,6 @@ func hashOf(seed maphash.Seed, stack mem.Stack) uint64 {
 		maphash.WriteComparable(&h, f)
 	}
 	return h.Sum64()
-}
-
-func sumOf(all []stackTally) (sum mem.Tally) {
-	for _, one := range all {
-		sum = sum.Add(one.Tally)
-	}
-	return sum
 }
 
 // attachedTotals prints live memory and, for a device, peak and total. For host memory these are

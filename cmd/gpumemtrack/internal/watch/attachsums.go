@@ -39,19 +39,23 @@ type stackSum struct {
 }
 
 func sumsOf(s *snapshot.Snapshot) *attachedSums {
-	out := attachedSums{Live: s.Live.Add(s.Host()), LiveStacks: largest(byStack(s, liveOf)), PeakStacks: largest(byStack(s, peakOf))}
+	out := attachedSums{Live: s.Live.Add(s.Host()), LiveStacks: largest(s, liveOf), PeakStacks: largest(s, peakOf)}
 	if !s.Total.IsZero() {
 		out.Peak, out.Total = &s.Peak, &s.Total
 	}
 	return &out
 }
 
-// largest returns the first of the call stacks. A line of JSON must stay of a size that readers take.
-func largest(all []stackTally) (out topOfStacks) {
+// largest returns the call stacks that held most. A line of JSON must stay of a size that readers take.
+func largest(s *snapshot.Snapshot, at func(snapshot.Totals) mem.Tally) (out topOfStacks) {
 	const most = 100
-	sum := sumOf(all)
-	out.Stacks = make([]stackSum, 0, min(len(all), most))
-	for _, one := range all[:min(len(all), most)] {
+	top := largestStacks(s, at, most)
+	sum := top.rest
+	for _, one := range top.stacks {
+		sum = sum.Add(one.Tally)
+	}
+	out.Stacks = make([]stackSum, 0, len(top.stacks))
+	for _, one := range top.stacks {
 		line := stackSum{
 			Kind: one.group.Kind, Tally: one.Tally, CallSite: one.site, Stack: one.stack,
 			Percent: math.Round(10*percentOf(one.Tally, sum)) / 10,
@@ -61,7 +65,6 @@ func largest(all []stackTally) (out topOfStacks) {
 		}
 		out.Stacks = append(out.Stacks, line)
 	}
-	rest := all[min(len(all), most):]
-	out.Others = stackRest{len(rest), sumOf(rest)}
+	out.Others = stackRest{top.others, top.rest}
 	return out
 }

@@ -77,6 +77,14 @@ func (t *callTree[V]) fromEnd(node uint32) iter.Seq[V] {
 	}
 }
 
+// length returns the length of the sequence of a node.
+func (t *callTree[V]) length(node uint32) (n int) {
+	for ; node != 0; node = t.parents[node] {
+		n++
+	}
+	return n
+}
+
 // ofStack returns the node of a stack, whose values are given innermost first; 0 if it is not there.
 func (t *callTree[V]) ofStack(stack []V) (node uint32) {
 	for _, v := range slices.Backward(stack) {

@@ -1,6 +1,7 @@
 package symbols
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -100,11 +101,40 @@ func (t *StackTable) Stack(id tables.StackID) mem.Stack {
 	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	var s mem.Stack
-	for n := range t.paths.fromEnd(t.stacks[id-1].path) {
+	path := t.stacks[id-1].path
+	s := make(mem.Stack, 0, t.paths.length(path))
+	for n := range t.paths.fromEnd(path) {
 		s = append(s, t.frames[n])
 	}
 	return s
+}
+
+// Compare orders stacks frame by frame, innermost first, as tables.CompareFrames orders frames.
+func (t *StackTable) Compare(a, b tables.StackID) int {
+	if a == b {
+		return 0
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	x, y := t.pathOf(a), t.pathOf(b)
+	for ; x != 0 && y != 0; x, y = t.paths.parents[x], t.paths.parents[y] {
+		m, n := t.paths.values[x], t.paths.values[y]
+		if m == n {
+			continue
+		}
+		if c := tables.CompareFrames(t.frames[m], t.frames[n]); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(min(x, 1), min(y, 1)) // the shorter one comes first
+}
+
+// pathOf returns the node of a stack. The caller holds t.mu.
+func (t *StackTable) pathOf(id tables.StackID) uint32 {
+	if id == 0 {
+		return 0
+	}
+	return t.stacks[id-1].path
 }
 
 // Site implements tables.Stacks.
