@@ -20,6 +20,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/ledger"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 )
 
 // TestAllocatorsInLibraries: docs/recipes.md has these.
@@ -222,19 +223,64 @@ func TestCallsBeforeTheProbes(t *testing.T) {
 	assert.Contains(t, w.Warnings()[0], path[:len(path)-len("client")]+"libcuda.so.1 before it was found")
 }
 
-// TestExitedPrograms exited before the first scan: their files have what they were linked with, if the path is known.
+// TestExitedPrograms exited before the first scan: their files have what they were linked with, if they are found. A relative path is found
+// from where this process is, or another that is watched, and nothing else with the path is taken for it.
 func TestExitedPrograms(t *testing.T) {
 	w := newWatcher(t, Config{searchEvery: time.Hour})
 	path := ownDriver(t, filepath.Join(t.TempDir(), "own"))
-	w.discovery.ProgramStarted(event.Program{PID: 1 << 30, Number: event.Now()}, "/bin/sh")
+	ended := func(file string, inode uint64) {
+		w.discovery.ProgramStarted(event.Program{PID: 1 << 30, Number: event.Now()}, event.File{Path: file, Inode: inode})
+	}
+	inode := func(file string) uint64 {
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		return procfs.Inode(info)
+	}
+	ended("/bin/sh", inode("/bin/sh"))
+	t.Chdir("/bin")
+	ended("./sh", inode("/bin/sh"))
+	t.Chdir("/")
 	require.Empty(t, w.Warnings())
-	w.discovery.ProgramStarted(event.Program{PID: 1 << 30, Number: event.Now()}, "./client")
+	shell := exec.Command("sh", "-c", "echo; read end")
+	shell.Dir = "/bin"
+	in, err := shell.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, w.Start(shell))
+	w.Sync()
+	ended("./sh", inode("/bin/sh"))
+	require.Empty(t, w.Warnings())
+	in.Close()
+	shell.Wait()
+
+	ended("./client", inode(path))
 	require.Len(t, w.Warnings(), 1)
 	assert.Contains(t, w.Warnings()[0], "ended before it was seen what it is linked with")
-	w.discovery.ProgramStarted(event.Program{PID: 1 << 30, Number: event.Now()}, path)
+	ended(path, inode(path))
 	require.Len(t, w.Warnings(), 2)
 	assert.Contains(t, w.Warnings()[1], "libcuda.so.1 before it was found")
 	assert.Empty(t, w.prior)
+
+	other := newWatcher(t, Config{searchEvery: time.Hour})
+	other.discovery.ProgramStarted(event.Program{PID: 1 << 30, Number: event.Now()}, event.File{Path: "/bin/sh", Inode: inode(path)})
+	assert.Len(t, other.Warnings(), 1, "another file has its path")
+}
+
+// TestShortProgramsRaiseNoWarning where nothing was missed: their library was probed before they began.
+func TestShortProgramsRaiseNoWarning(t *testing.T) {
+	const programs = 40
+	w := newWatcher(t, Config{})
+	client := buildC(t, "-DLINKED")
+	cmd := gpuemu.Command(t, gpuemu.Options{}, "sh", "-c", fmt.Sprintf("for i in $(seq %d); do ./client leak 2; done", programs))
+	cmd.Dir = filepath.Dir(client)
+	require.NoError(t, w.Start(cmd))
+	cmd.Wait()
+	w.Sync()
+	assert.Len(t, w.Sources(), programs)
+	for _, s := range w.Sources() {
+		assert.Len(t, s.addresses(), 2)
+	}
+	require.NoError(t, w.Close())
+	assert.Empty(t, w.Warnings())
 }
 
 // TestShortLivedProgramsAreExactOrWarned: whether the probes came in time depends on the machine.
@@ -243,7 +289,11 @@ func TestShortLivedProgramsAreExactOrWarned(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 20 {
 		path, before := ownDriver(t, filepath.Join(dir, fmt.Sprint(i))), len(w.Sources())
-		require.NoError(t, w.Start(gpuemu.Command(t, gpuemu.Options{}, "sh", "-c", `"$0" leak 100 </dev/null; true`, path)))
+		cmd := gpuemu.Command(t, gpuemu.Options{}, "sh", "-c", `"$0" leak 100 </dev/null; true`, path)
+		if i%2 == 1 {
+			cmd.Dir, cmd.Args[len(cmd.Args)-1] = filepath.Dir(path), "./client"
+		}
+		require.NoError(t, w.Start(cmd))
 		require.Eventually(t, func() bool {
 			w.Sync()
 			return len(w.Warnings()) > 0 || len(w.Sources()) > before && len(w.Sources()[0].addresses()) == 100

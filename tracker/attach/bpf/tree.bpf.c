@@ -5,6 +5,7 @@
 // A new program, which the reader must see before its process ends.
 struct exec {
 	word pid, generation;
+	word inode; // of the file: its path may be relative
 	char path[MAX_PATH];
 };
 
@@ -85,7 +86,9 @@ int execed(word *ctx)
 	if (!watching(id))
 		return 0;
 	struct exec x = {.pid = id >> 32, .generation = renew(id >> 32)};
+	struct task_struct *task = (void *)bpf_get_current_task();
 	const char *path = BPF_CORE_READ(program, interp);
+	x.inode = BPF_CORE_READ(task, mm, exe_file, f_inode, i_ino);
 	bpf_probe_read_kernel_str(x.path, sizeof x.path, path);
 	bpf_ringbuf_output(&execs, &x, sizeof x, 0);
 	forget(id);

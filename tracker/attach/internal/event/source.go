@@ -37,9 +37,9 @@ type Source interface {
 	SetPythonLayout(pid int, l python.Layout) error
 	ClearPythonLayout(pid int)
 	// ReadExecs reads execs ahead of other events, because a short-lived process may be gone when its
-	// event is applied. For each program that starts it calls begins with the path of its file, and
+	// event is applied. For each program that starts it calls begins with its file, and
 	// urgent in a goroutine whose thread has a raised priority.
-	ReadExecs(begins func(of Program, file string), urgent func(pid int))
+	ReadExecs(begins func(of Program, file File), urgent func(pid int))
 
 	// LoadUnwindRule loads the unwind rule of a return address: from now on its frame needs no copy of
 	// the stack. The rules of all processes are MaxUnwindRules at most.
@@ -74,6 +74,12 @@ var ErrFlushed = errors.New("all events that there were have been read")
 type Program struct {
 	PID    uint32
 	Number uint64
+}
+
+// File is the file of a program, as the kernel knew it when the program started.
+type File struct {
+	Path  string // relative paths are relative to the folder that the process was in
+	Inode uint64 // 0 if unknown
 }
 
 // StartRecord is what was read of a process when its program started. The process may be gone when its

@@ -126,7 +126,7 @@ func (*Source) ClearPythonLayout(int)                                  {}
 func (*Source) ProbeLibrary(_, _ string) error                         { return nil }
 
 // ReadExecs does nothing: programs report their start themselves.
-func (*Source) ReadExecs(func(event.Program, string), func(int)) {}
+func (*Source) ReadExecs(func(event.Program, event.File), func(int)) {}
 
 func (*Source) LoadUnwindRule(int, uint32, uint64, unwind.CompactRule) {}
 

@@ -73,6 +73,7 @@ type programsExec struct {
 	_          structs.HostLayout
 	Pid        uint64
 	Generation uint64
+	Inode      uint64
 	Path       [256]int8
 }
 

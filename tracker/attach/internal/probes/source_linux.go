@@ -232,7 +232,7 @@ const rulesRemoved = 0
 
 // ReadExecs reads execs until the probes are closed. The interpreter of a program must be known before
 // its first call of the driver, even on a busy machine.
-func (s *Source) ReadExecs(begins func(of event.Program, file string), urgent func(pid int)) {
+func (s *Source) ReadExecs(begins func(of event.Program, file event.File), urgent func(pid int)) {
 	s.execsHandled = make(chan (<-chan struct{}))
 	go func() {
 		raisePriority()
@@ -253,13 +253,15 @@ func (s *Source) ReadExecs(begins func(of event.Program, file string), urgent fu
 			if len(b) < int(path) {
 				continue
 			}
-			its := event.Program{PID: uint32(binary.NativeEndian.Uint64(b)), Number: binary.NativeEndian.Uint64(b[unsafe.Offsetof(programsExec{}.Generation):])}
-			file, _, _ := bytes.Cut(b[path:], []byte{0})
+			word := func(at uintptr) uint64 { return binary.NativeEndian.Uint64(b[at:]) }
+			its := event.Program{PID: uint32(word(0)), Number: word(unsafe.Offsetof(programsExec{}.Generation))}
+			name, _, _ := bytes.Cut(b[path:], []byte{0})
+			file := event.File{Path: string(name), Inode: word(unsafe.Offsetof(programsExec{}.Inode))}
 			before, done := latest, make(chan struct{})
 			latest = done
 			go func() {
 				defer close(done)
-				begins(its, string(file))
+				begins(its, file)
 				<-before
 			}()
 			go func() {

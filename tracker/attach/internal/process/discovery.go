@@ -36,6 +36,8 @@ type Discovery struct {
 	pids   map[int]bool
 	failed map[string]bool // files that could not be probed, which are tried once
 	exists map[string]bool // wanted libraries with a file
+
+	folders []string // that processes were in, latest last
 }
 
 // Reporter takes what a discovery finds out. Any goroutine may call its methods, and holds no lock.
@@ -249,14 +251,16 @@ func (l *Discovery) probeLoaded() (late map[int]string, err error) {
 // ProgramStarted probes the libraries that a program which has just started is linked with, usually
 // before the dynamic loader loads them. If calls may have come before the probes, it adds a warning,
 // even if the program has ended by now.
-func (l *Discovery) ProgramStarted(of event.Program, file string) {
+func (l *Discovery) ProgramStarted(of event.Program, file event.File) {
 	pid := int(of.PID)
+	l.addFolder(fmt.Sprintf("/proc/%d/cwd", pid))
 	fresh := l.ProbeLinked(linked.OfProcess(pid), of.Number)
 	if !l.stillRuns(of) { // so the list may be incomplete, or another program's
-		if _, err := os.Stat(file); err != nil || !filepath.IsAbs(file) {
+		path := l.findFile(file)
+		if path == "" {
 			l.report.Warn("a program ended before it was seen what it is linked with: name the files of libraries that programs bring along (--library, --functions)")
 		}
-		maps.Copy(fresh, l.ProbeLinked(linked.OfCommand(file, "", os.Environ()), of.Number))
+		maps.Copy(fresh, l.ProbeLinked(linked.OfCommand(cmp.Or(path, file.Path), "", os.Environ()), of.Number))
 	}
 	for path, its := range fresh {
 		if hasLoaded(pid, its) || !l.stillRuns(of) {
@@ -264,6 +268,54 @@ func (l *Discovery) ProgramStarted(of event.Program, file string) {
 		}
 	}
 }
+
+// findFile returns the path of the file of a program that has ended; "" if it is unknown. A relative
+// path is tried in the folders that processes were in, such as the shell that started it. The inode
+// proves that it is the file, and not another with the same path.
+func (l *Discovery) findFile(file event.File) string {
+	for _, folder := range l.foldersFor(file.Path) {
+		path := filepath.Join(folder, file.Path)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && procfs.Inode(info) == file.Inode {
+			return path
+		}
+	}
+	return ""
+}
+
+func (l *Discovery) foldersFor(path string) []string {
+	if filepath.IsAbs(path) {
+		return []string{"/"}
+	}
+	l.mu.Lock()
+	pids := slices.Collect(maps.Keys(l.pids))
+	l.mu.Unlock()
+	for _, pid := range pids { // they may have changed it
+		l.addFolder(fmt.Sprintf("/proc/%d/cwd", pid))
+	}
+	l.addFolder("/proc/self/cwd")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.folders)
+}
+
+// addFolder records a folder that a process is in; the path is a link to it.
+func (l *Discovery) addFolder(link string) {
+	folder, err := os.Readlink(link)
+	if err != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.folders, folder); i >= 0 {
+		l.folders = slices.Delete(l.folders, i, i+1)
+	}
+	l.folders = append(l.folders, folder)
+	if len(l.folders) > maxFolders {
+		l.folders = slices.Delete(l.folders, 0, 1)
+	}
+}
+
+const maxFolders = 64
 
 // stillRuns reports whether a process still runs a program, and has unmapped none of its code.
 func (l *Discovery) stillRuns(of event.Program) bool {
