@@ -27,7 +27,7 @@ func buildShimTest(t *testing.T, file string) (program string) {
 	header := hooks(event.DriverFunctions, "/no/such/driver", map[string]uint64{"cuMemFree_v2": 1, "cuIpcOpenMemHandle_v2": 1, "cuGetProcAddress_v2": 1}, 500)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "hooks.h"), []byte(header), 0o600))
 	program = filepath.Join(dir, "program")
-	args := slices.Concat(cc[1:], []string{"-g", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-Ishim", "-iquote../../bpf", "-I" + dir, "-o", program, "testdata/" + file, "-lpthread", "-ldl"})
+	args := slices.Concat(cc[1:], []string{"-g", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Wconversion", "-Wno-missing-field-initializers", "-Werror", "-Ishim", "-iquote../../bpf", "-I" + dir, "-o", program, "testdata/" + file, "-lpthread", "-ldl"})
 	out, err := exec.Command(cc[0], args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return program

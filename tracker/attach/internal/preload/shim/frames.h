@@ -145,7 +145,7 @@ static code_is code_at(word address) {
 #ifdef __x86_64__
 #include "rules.h"
 #else
-static int by_rules(tracing *t, word frame, memory *m) { return 0; }
+static int by_rules(tracing *t, word frame, memory *m) { return (void)t, (void)frame, (void)m, 0; }
 #endif
 
 // callers takes the call stack from a function's frame outwards: by tables, and from the first code without any, such

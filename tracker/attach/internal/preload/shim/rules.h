@@ -15,7 +15,8 @@ typedef struct {
 
 static word number(table *t, int size) {
 	word n = 0;
-	if (t->bad |= t->end - t->at < size)
+	t->bad |= t->end - t->at < size;
+	if (t->bad)
 		return 0;
 	memcpy(&n, t->at, (size_t)size);
 	t->at += size;
@@ -45,9 +46,11 @@ static table part(table *t, word size) {
 	return its;
 }
 
+enum place_kind { SAME, PLUS, KEPT, AS_EXPRESSED, KEPT_AS_EXPRESSED, UNDEFINED, ELSEWHERE };
+
 // place is where something is, or what it is.
 typedef struct {
-	enum { SAME, PLUS, KEPT, AS_EXPRESSED, KEPT_AS_EXPRESSED, UNDEFINED, ELSEWHERE } how;
+	enum place_kind how;
 	uint32_t reg, size;
 	int64_t offset;
 	const unsigned char *expression;
@@ -78,7 +81,7 @@ static void restore(program *p, word reg) {
 		set(p, reg, *reg_in(&p->first, reg));
 }
 
-static place expressed(table *t, word size, int how) {
+static place expressed(table *t, word size, enum place_kind how) {
 	table its = part(t, size);
 	return (place){.how = how, .expression = its.at, .size = (uint32_t)(its.end - its.at)};
 }
@@ -322,7 +325,11 @@ static INLINE const struct unwind_rule *unwind_find(unwinding *u, const struct u
 	return u->rule.base == NO_RULE ? NULL : &u->rule;
 }
 
-static INLINE int unwind_saved(unwinding *u, struct unwind_frame *f) { return 0; } // there are no trampolines
+static INLINE int unwind_saved(unwinding *u, struct unwind_frame *f) { // there are no trampolines
+	(void)u;
+	(void)f;
+	return 0;
+}
 
 // by_rules takes the call stack from a function's frame outwards, and reports whether rules led to its end. It ends where libgcc's does.
 static int by_rules(tracing *t, word frame, memory *m) {
