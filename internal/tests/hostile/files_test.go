@@ -367,19 +367,19 @@ var errorTexts = []file{
 		}
 		return b.Bytes()
 	}},
-	{"the same a million times", times("", failed("2.00 GiB"), 1<<20, "")},
+	{"the same over and over", times("", failed("2.00 GiB"), 1<<18, "")},
 	{"a gigabyte line", times("CUDA out of memory. Tried to allocate ", "0123456789abcdef", 1<<26, " GiB")},
-	{"errors in a line without an end", times("", "CUDA out of memory. Tried to allocate 1.00 GiB. ", 1<<22, "")},
+	{"errors in a line without an end", times("", "CUDA out of memory. Tried to allocate 1.00 GiB. ", 1<<19, "")},
 	{"control characters", times(failed("2.00 GiB"), "\x1b[31m\x00\x07\x9b CUDA out of memory. Tried to allocate \x1b]0;title\x07 2 GiB\n", 1<<16, "")},
 	{"numbers of 400 digits", times("", failed(strings.Repeat("9", 400)+" GiB"), 1<<10, "")},
 	{"units that do not exist", text(failed("2.00 QiB") + failed("2.00 GiBs") + failed("-2.00 GiB") + failed("NaN GiB") + failed("1e308 TiB"))},
 	{"processes", times("CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 80.00 GiB of which 1.00 MiB is free. ", "Process 99999999999999999999 has 5.00 GiB memory in use. ", 1<<20, "\n")},
 	{"not UTF-8", times(failed("2.00 GiB"), "CUDA out of memory. Tried to allocate \xff\xfe\xf0\x9f 2 GiB\n", 1<<16, "")},
-	{"statistics", times("", "| PyTorch CUDA memory summary, device ID 0 |\n| Allocated memory | 9999999999999999999999 MiB | 1 MiB | 1 MiB |\n", 1<<20, "")},
+	{"statistics", times("", "| PyTorch CUDA memory summary, device ID 0 |\n| Allocated memory | 9999999999999999999999 MiB | 1 MiB | 1 MiB |\n", 1<<18, "")},
 	{"numbers of statistics", times(`{"allocated_bytes.all.current": `, "9", 1<<20, "}")},
-	{"allocations of a TPU", times("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 9.00G of 8.00G hbm. Exceeded hbm capacity by 1.00G.\n", "1. Size: 2.00G\n Operator: op_name=\"a\" source_file=\"b\" source_line=3\n Shape: f32[1]\n", 1<<20, "")},
+	{"allocations of a TPU", times("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 9.00G of 8.00G hbm. Exceeded hbm capacity by 1.00G.\n", "1. Size: 2.00G\n Operator: op_name=\"a\" source_file=\"b\" source_line=3\n Shape: f32[1]\n", 1<<18, "")},
 	{"shapes", times("", "OOM when allocating tensor with shape["+strings.Repeat("999999999,", 90)+"1] and type float\n", 1<<16, "")},
-	{"lines of ggml", times("", "ggml_backend: allocating 1.00 MiB on device 0: cudaMalloc failed: out of memory\n", 1<<20, "")},
+	{"lines of ggml", times("", "ggml_backend: allocating 1.00 MiB on device 0: cudaMalloc failed: out of memory\n", 1<<18, "")},
 }
 
 // beginnings of inputs that are of no kind, or end too early.

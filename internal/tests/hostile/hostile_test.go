@@ -60,7 +60,7 @@ func TestHostileFilesEndWithAnError(t *testing.T) {
 		{"GGUF", ggufs, [][]string{{"estimate"}}},
 		{"config", configs, [][]string{{"estimate"}}},
 		{"log", logs, every[:2]},
-		{"error text", errorTexts, [][]string{{"explain"}, {"explain", "--json"}, {"show"}}},
+		{"error text", errorTexts, [][]string{{"explain"}, {"show"}}},
 		{"unknown", unknowns, [][]string{{"explain"}, {"show"}, {"chart", "-f", "-o", "out.svg"}, {"estimate"}}},
 		{"history", histories, every},
 		{"recording", recordings, [][]string{{"chart", "-f", "-o", "out.svg"}}},
