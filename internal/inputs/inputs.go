@@ -15,7 +15,7 @@ import (
 )
 
 // all is the table. Where several kinds fit a beginning, the first is meant.
-var all = slices.Concat(own, pytorch, recordings, models, others, logs)
+var all = slices.Concat(own, pytorch, recordings, models, xla, others, logs)
 
 // All returns all kinds, those of one family side by side.
 func All() []*Kind { return slices.Clone(all) }

@@ -46,6 +46,10 @@ var beginnings = map[*inputs.Kind][]string{
 		"torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 108.00 MiB", "\ufeffRuntimeError: CUDA out of memory. Tried",
 		"\x1b[31mERROR\x1b[0m RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1 bytes.", "[INFO] hello\n[rank3]: HIP out of memory. Tried",
 	},
+	inputs.XLADump: {
+		"BufferAssignment:\nallocation 0: size 4, parameter 0", "HloLiveRange (max 12):\n", "HloModule jit_step, is_scheduled=true", "Memory Space: default (color=0)\nTotal bytes: 4",
+		"Total bytes used: 5 (5B)\n\nAllocations sorted by size:\n\ncumulative_size; total_size - cumulative_size; allocation\n",
+	},
 	inputs.EngineLog:    {"INFO 01-02 03:04:05 [gpu_model_runner.py:1] Model loading took 1.5 GiB and 2 seconds", "llama_kv_cache:      CUDA0 KV buffer size =   180.00 MiB"},
 	inputs.PyTorchStats: {"|=====|\n| PyTorch CUDA memory summary, device ID 0 |", `{"allocated_bytes.all.current": 97}`},
 	inputs.Text:         {"hello", "{}", "[INFO] nothing", `{"a":[1,2`},

@@ -340,6 +340,9 @@ var logs = []file{
 		return b.Bytes()
 	}},
 	{"carriage returns", times("bfc_", "\r", 1<<26, "")},
+	{"allocations of XLA", times("BufferAssignment:\n", "allocation 0: size 9, preallocated-temp:\n value: <1 a @0> (size=1,offset=0): f32[]\n", 1<<19, "")},
+	{"a module of XLA without an end", times("HloModule a, ", "metadata={op_name=\"", 1<<22, "")},
+	{"what is live in XLA", times("HloLiveRange (max 1):\n  Live ranges at 1 (peak):\n", "    a{}: 99999999999999999999 bytes\n    b{}: 9 bytes\n", 1<<20, "")},
 	{"engines of a million ranks", func() []byte {
 		var b bytes.Buffer
 		for i := range 1 << 20 {

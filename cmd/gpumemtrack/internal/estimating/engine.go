@@ -10,8 +10,16 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/enginelog"
 )
 
-// compareEngine compares what an engine logged with the report; nil if the file is no log of an engine.
-func (e *estimated) compareEngine(a *cli.App, path string) (*measured, error) {
+// engineRun is what an engine logged beside an estimate.
+type engineRun struct {
+	engine enginelog.Engine
+	of     string // the engine, its version and the model
+	rows   []estimate.Compared
+	notes  []string
+}
+
+// besideEngine compares what an engine logged with an estimate for a context; nil if the file is no log of an engine.
+func besideEngine(a *cli.App, path string, report *estimate.Report, context int) (*engineRun, error) {
 	in, err := cli.OpenInput(a, path, 0)
 	if err != nil {
 		return nil, err
@@ -29,59 +37,66 @@ func (e *estimated) compareEngine(a *cli.App, path string) (*measured, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	r := reports[len(reports)-1] // the latest start
-	m := &measured{File: path, Device: string(r.Engine), Engine: r.Engine}
+	e := &engineRun{engine: r.Engine, of: string(r.Engine)}
 	if r.Version != "" {
-		m.Device += " " + r.Version
+		e.of += " " + r.Version
 	}
 	if r.Model != "" {
-		m.Device += ", " + r.Model
+		e.of += ", " + r.Model
 	}
-	e.engineRows(m, r)
-	if len(m.Rows) == 0 {
+	e.compare(report, context, r)
+	if len(e.rows) == 0 {
 		return nil, fmt.Errorf("%s: %s says in it nothing that the estimate has", path, r.Engine)
 	}
 	if len(reports) > 1 {
-		m.Notes = append(m.Notes, fmt.Sprintf("the log has %d starts: this is the last", len(reports)))
+		e.notes = append(e.notes, fmt.Sprintf("the log has %d starts: this is the last", len(reports)))
 	}
-	return m, nil
+	return e, nil
 }
 
-// engineRows puts what both sides have beside each other. An engine sizes its KV cache by what is free, so it is compared
-// by what a token takes, unless it was made for as many tokens as the estimate.
-func (e *estimated) engineRows(m *measured, r *enginelog.Report) {
-	at := e.Report.Memory()
+// compare puts what both sides have beside each other. An engine sizes its KV cache by what is free, so it is compared by
+// what a token takes, unless it was made for as many tokens as the estimate.
+func (e *engineRun) compare(report *estimate.Report, context int, r *enginelog.Report) {
+	at := report.Memory()
 	if n, ok := engineHolds(r, enginelog.Weights); ok {
-		m.row("weights", at.Weights+at.Buffers, n)
+		e.row("weights", at.Weights+at.Buffers, n)
 	}
 	tokens := int64(0) // that the estimate keeps
-	if len(e.Report.Inputs) > 0 && len(e.Report.Inputs[0]) > 0 {
-		tokens = int64(e.Report.Inputs[0][0]) * int64(e.Context)
+	if len(report.Inputs) > 0 && len(report.Inputs[0]) > 0 {
+		tokens = int64(report.Inputs[0][0]) * int64(context)
 	}
-	cache, cached := engineHolds(r, enginelog.Cache)
-	if states, ok := engineHolds(r, enginelog.States); ok && cached {
-		cache += states
+	if cache, ok := engineHolds(r, enginelog.Cache); ok && cache > 0 && tokens > 0 && at.Cache > 0 {
+		states, _ := engineHolds(r, enginelog.States)
+		e.cache(r, at.Cache, cache+states, tokens)
 	}
+	if n, ok := engineHolds(r, enginelog.Compute); ok {
+		e.row("compute buffer", at.Saved+at.Transient, n)
+	}
+	if n, ok := engineHolds(r, enginelog.Activations); ok {
+		e.row("activations", at.Saved+at.Transient, n)
+		e.notes = append(e.notes, "the engine measured its activations in a step of as many tokens as one may have: compare with --prefill-chunk of that number")
+	}
+}
+
+// cache compares the KV cache with that of an estimate for so many tokens.
+func (e *engineRun) cache(r *enginelog.Report, estimated, logged alloc.Bytes, tokens int64) {
 	kept := r.Capacity.Tokens
 	if kept == nil && (r.Engine == enginelog.LlamaCpp || r.Engine == enginelog.Ollama) {
 		kept = r.Capacity.Context // all slots share it
 	}
 	switch {
-	case !cached || cache <= 0 || tokens == 0 || at.Cache == 0:
 	case kept == nil:
-		m.Notes = append(m.Notes, fmt.Sprintf("the KV cache of %v is not compared: the log does not say for how many tokens it is", cache))
+		e.notes = append(e.notes, fmt.Sprintf("the KV cache of %v is not compared: the log does not say for how many tokens it is", logged))
 	case *kept == tokens:
-		m.row("KV cache", at.Cache, cache)
+		e.row("KV cache", estimated, logged)
 	case *kept > 0:
-		m.row("KV cache, a token", at.Cache/alloc.Bytes(tokens), cache/alloc.Bytes(*kept))
-		m.Notes = append(m.Notes, fmt.Sprintf("the KV cache holds %d tokens, and the estimate is for %d: what a token takes is compared", *kept, tokens))
+		e.row("KV cache, a token", estimated/alloc.Bytes(tokens), logged/alloc.Bytes(*kept))
+		e.notes = append(e.notes, fmt.Sprintf("the KV cache holds %d tokens, and the estimate is for %d: what a token takes is compared", *kept, tokens))
 	}
-	if n, ok := engineHolds(r, enginelog.Compute); ok {
-		m.row("compute buffer", at.Saved+at.Transient, n)
-	}
-	if n, ok := engineHolds(r, enginelog.Activations); ok {
-		m.row("activations", at.Saved+at.Transient, n)
-		m.Notes = append(m.Notes, "the engine measured its activations in a step of as many tokens as one may have: compare with --prefill-chunk of that number")
-	}
+}
+
+func (e *engineRun) row(of string, estimated, logged alloc.Bytes) {
+	e.rows = append(e.rows, estimate.Compared{Of: of, Estimate: estimate.Value{Bytes: estimated}, Measured: logged})
 }
 
 // engineHolds returns what an engine has of a part on devices: the most of one rank, or in llama.cpp, which divides the
@@ -100,8 +115,4 @@ func engineHolds(r *enginelog.Report, of enginelog.Part) (n alloc.Bytes, ok bool
 		ok = true
 	}
 	return n, ok
-}
-
-func (m *measured) row(of string, estimated, logged alloc.Bytes) {
-	m.Rows = append(m.Rows, measuredRow(estimate.Compared{Of: of, Estimate: estimate.Value{Bytes: estimated}, Measured: logged}))
 }

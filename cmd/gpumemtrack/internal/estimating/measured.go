@@ -33,6 +33,18 @@ type measured struct {
 
 type measuredRow estimate.Compared
 
+// newMeasured returns what an engine logged; nil if that is nil.
+func newMeasured(file string, run *engineRun) *measured {
+	if run == nil {
+		return nil
+	}
+	m := &measured{File: file, Device: run.of, Engine: run.engine, Notes: run.notes}
+	for _, row := range run.rows {
+		m.Rows = append(m.Rows, measuredRow(row))
+	}
+	return m
+}
+
 // MarshalJSON leaves out bounds that do not exist, and the difference to a value of 0.
 func (r measuredRow) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
@@ -52,8 +64,8 @@ func (e *estimated) compareRun(a *cli.App) (*measured, error) {
 	if len(r.Inputs) == 0 {
 		return nil, cli.UsageError("estimate: --measured needs the input of the run: --batch and, of a language model, --seq")
 	}
-	if m, err := e.compareEngine(a, o.measured); m != nil || err != nil {
-		return m, err
+	if run, err := besideEngine(a, o.measured, r, e.Context); run != nil || err != nil {
+		return newMeasured(o.measured, run), err
 	}
 	dump, err := cli.OpenDump(a, o.measured, -1)
 	if err != nil {

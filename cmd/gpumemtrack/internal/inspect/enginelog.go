@@ -19,7 +19,8 @@ import (
 	line "github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
-// showEngine prints what the only argument of show says, if it is a log of an engine, and returns whether it is. Standard
+// showEngine prints what the only argument of show says, if it is a log of an engine or a dump of XLA, and returns whether
+// it is. Standard
 // input can be read only once, so of that its beginning decides; a file is looked through.
 func showEngine(a *cli.App, word string, o tableOptions) (bool, error) {
 	if cli.IsURL(word) {
@@ -35,6 +36,9 @@ func showEngine(a *cli.App, word string, o tableOptions) (bool, error) {
 			a.Stdin = in.Reader
 		}
 	}()
+	if in.Kind == inputs.XLADump {
+		return true, showXLA(a, in, word, o.json)
+	}
 	if in.Kind != inputs.EngineLog && (in.Kind != inputs.Text || !in.CanReopen()) {
 		return false, nil
 	}

@@ -72,3 +72,20 @@ func TestEngineLogsOfReports(t *testing.T) {
 		assert.Contains(t, runCommand(t, "show", filepath.Join(dir, file)), want, file)
 	}
 }
+
+// TestDumpsOfXLA: the texts of a program are found beside each other; alone, one says its part.
+func TestDumpsOfXLA(t *testing.T) {
+	dir := filepath.Join("..", "..", "..", "..", "internal", "xladump", "testdata")
+	for _, suffix := range []string{"-buffer-assignment.txt", "-live-range.txt", "-memory-usage-report.txt", ".txt"} {
+		for _, command := range []string{"show", "explain"} {
+			out := runCommand(t, command, filepath.Join(dir, "jit_loss.cpu_after_optimizations"+suffix))
+			assert.Contains(t, out, "jit_loss.cpu_after_optimizations, compiled by XLA\nallocated while it runs: 26.0 MiB\nlive at its peak: 24.0 MiB in 7 values\n", suffix)
+			assert.Contains(t, out, "│ wrapped_tanh        │ (8.0 MiB) │ f32[2048,1024] │        train.py:6 tanh │", suffix)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "jit_loss.cpu_after_optimizations-memory-usage-report.txt"))
+	require.NoError(t, err)
+	var out, errs bytes.Buffer
+	require.Zero(t, run([]string{"show", "-"}, bytes.NewReader(text), &out, &errs), "%s", errs.String())
+	assert.Contains(t, out.String(), "standard input, compiled by XLA\nallocated while it runs: 26.0 MiB\nwhat is live at its peak is in its live-range.txt, which is not here\n")
+}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/internal/inputs"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -46,6 +47,9 @@ in pieces, and which chunks stand between these.
 Of the log of an engine, such as vLLM, SGLang, llama.cpp or ollama, it tells
 where the memory went by device, how many tokens and requests fit, why the
 engine did not start, and what would help.
+
+Of a text that XLA wrote for a program (--xla_dump_to), it tells what is live
+at the peak, by instruction and line.
 
 The account is that of the error if the file has one that the program did not
 survive, and otherwise that of the end; --at names another moment. Savings are
@@ -82,6 +86,9 @@ func runExplain(a *cli.App, word string, device int, at string, asJSON bool) err
 		return err
 	}
 	defer in.Close()
+	if in.Kind == inputs.XLADump {
+		return showXLA(a, in, word, asJSON)
+	}
 	if in.IsLog() {
 		return explainText(a, in, device, at, asJSON)
 	}
