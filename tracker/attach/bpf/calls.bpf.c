@@ -10,9 +10,10 @@ static INLINE uint32_t attachment(void *ctx)
 
 static INLINE struct thread *thread_of(word id)
 {
-	struct thread none = {}, *t = bpf_map_lookup_elem(&threads, &id);
+	struct thread *t = bpf_map_lookup_elem(&threads, &id);
 	if (t)
 		return t;
+	struct thread none = {};
 	bpf_map_update_elem(&threads, &id, &none, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&threads, &id);
 }

@@ -90,7 +90,7 @@ static INLINE word check_code(py_reader *r, word code, uint32_t *first)
 			if (s->new_code[i] == code)
 				return 0;
 		// Each takes a program: others are needed for the next frames, for the stack, and for a copy of that.
-		uint32_t others = s->chain + CHAIN_OF_PYTHON - (uint32_t)s->event.python / FRAMES_AT_ONCE + CHAIN_OF_FRAMES + 1;
+		uint32_t others = s->chain + CHAIN_OF_PYTHON - (uint32_t)s->event.python / PYTHON_AT_ONCE + CHAIN_OF_FRAMES + 1;
 		asm volatile("" : "+r"(n));
 		if (n >= MAX_NEW || n + others >= CHAIN)
 			return PY_NOT_COPIED;

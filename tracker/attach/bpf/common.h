@@ -178,10 +178,11 @@ enum { FIND_PYTHON, WALK_PYTHON, COPY_CODE, UNWIND, COPY_STACK, TAIL_CALLS };
 
 enum {
 	THREADS_AT_ONCE = 64,
-	FRAMES_AT_ONCE = 16,
+	FRAMES_AT_ONCE = 24,
+	PYTHON_AT_ONCE = 16,
 	CHAIN = 33, // programs after the first that the kernel allows
 	CHAIN_OF_FRAMES = MAX_FRAMES / FRAMES_AT_ONCE + 1,
-	CHAIN_OF_PYTHON = MAX_PYTHON / FRAMES_AT_ONCE + 1,
+	CHAIN_OF_PYTHON = MAX_PYTHON / PYTHON_AT_ONCE + 1,
 };
 
 int find_python(registers *r), walk_python(registers *r), copy_code(registers *r), unwind(registers *r), copy_stack(registers *r);

@@ -153,7 +153,7 @@ static INLINE int walk_frames(py_reader *r)
 {
 	struct scratch *s = r->s;
 	struct py_frame f;
-	for (uint32_t turn = 0; turn < FRAMES_AT_ONCE; turn++) {
+	for (uint32_t turn = 0; turn < PYTHON_AT_ONCE; turn++) {
 		asm volatile("" : : : "memory");
 		uint32_t n = s->event.python;
 		const word *part = n < MAX_PYTHON && s->python_at ? py_read(r, PY_FRAME, s->python_at, r->p->layout.frame_size) : NULL;
