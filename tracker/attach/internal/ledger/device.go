@@ -1,9 +1,15 @@
 package ledger
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
 // Device is a device's ordinal in its process, or one of these.
@@ -128,6 +134,151 @@ func (p *Prior) On(d Device) alloc.Bytes {
 	}
 	if all == 0 { // it has a context from before, so the driver does not tell all
 		return -1
+	}
+	return all
+}
+
+// Driver reports what the calls of a process do not show. An error means that a value is unknown. The
+// methods are called from any goroutine, and without a lock, since a driver may be slow.
+type Driver interface {
+	// Memory returns how much of a device's memory all processes use, and its size.
+	Memory(pid, ordinal int) (used, total alloc.Bytes, err error)
+	// UUID returns the device's UUID, as nvidia-smi prints it.
+	UUID(pid, ordinal int) (string, error)
+	// Held returns the memory that a process holds on each of its devices, CUDA contexts included,
+	// by the process's ordinals.
+	Held(pid int) (map[int]alloc.Bytes, error)
+}
+
+var (
+	ErrNoDriver   = errors.New("no driver answers")
+	errUnknownUse = errors.New("the driver does not say what is in use")
+)
+
+// nvmlDriver asks NVML, which numbers devices by the machine.
+type nvmlDriver struct {
+	source  nvml.Source
+	devices []nvml.Device
+	err     error
+}
+
+// NewDriver returns the driver of a source; one that knows nothing if it is nil.
+func NewDriver(source nvml.Source) Driver {
+	if source == nil {
+		return &nvmlDriver{err: ErrNoDriver}
+	}
+	devices, err := source.Devices()
+	return &nvmlDriver{source, devices, err}
+}
+
+// visible returns a process's devices by its ordinals, which follow from the environment that it
+// started with.
+func (d *nvmlDriver) visible(pid int) ([]nvml.Device, error) {
+	if d.err != nil {
+		return nil, d.err
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return nil, err
+	}
+	return nvml.Visible(d.devices, func(name string) (string, bool) {
+		for variable := range bytes.SplitSeq(text, []byte{0}) {
+			if value, ok := bytes.CutPrefix(variable, []byte(name+"=")); ok {
+				return string(value), true
+			}
+		}
+		return "", false
+	})
+}
+
+// device returns a process's device by its ordinal.
+func (d *nvmlDriver) device(pid, ordinal int) (nvml.Device, error) {
+	devices, err := d.visible(pid)
+	if err != nil {
+		return nvml.Device{}, err
+	}
+	if ordinal < 0 || ordinal >= len(devices) {
+		return nvml.Device{}, fmt.Errorf("process %d has no device %d", pid, ordinal)
+	}
+	return devices[ordinal], nil
+}
+
+func (d *nvmlDriver) UUID(pid, ordinal int) (string, error) {
+	device, err := d.device(pid, ordinal)
+	return device.UUID, err
+}
+
+func (d *nvmlDriver) Memory(pid, ordinal int) (used, total alloc.Bytes, err error) {
+	device, err := d.device(pid, ordinal)
+	if err != nil {
+		return 0, 0, err
+	}
+	var readings [1]nvml.Reading
+	d.source.Read([]nvml.Device{device}, []nvml.Quantity{nvml.MemoryUsed, nvml.MemoryTotal}, readings[:])
+	inUse, known := readings[0].Value(nvml.MemoryUsed)
+	all, also := readings[0].Value(nvml.MemoryTotal)
+	if err := readings[0].Err; err != nil {
+		return 0, 0, fmt.Errorf("the driver does not say what is in use: %w", err)
+	}
+	if !known || !also {
+		return 0, 0, errUnknownUse
+	}
+	return alloc.Bytes(inUse), alloc.Bytes(all), nil
+}
+
+func (d *nvmlDriver) Held(pid int) (map[int]alloc.Bytes, error) {
+	devices, err := d.visible(pid)
+	if err != nil {
+		return nil, err
+	}
+	held := make(map[int]alloc.Bytes)
+	for ordinal, device := range devices {
+		bytes, err := nvml.MemoryOf(d.source, device, nvml.Target{PID: pid})
+		if err != nil {
+			return nil, err
+		}
+		if bytes > 0 {
+			held[ordinal] = bytes
+		}
+	}
+	return held, nil
+}
+
+// Accuracy is what is known of how accurate the ledgers are. It is guarded by the caller's lock.
+type Accuracy struct {
+	Start        time.Time // the time that the times of warnings count from
+	UnknownFrees uint64    // frees of addresses that are in no ledger
+	LostEvents   uint64    // that the ring buffer had no room for
+	LostSince    time.Time // time of the first: the ledgers are inaccurate from then on
+	warnings     []accuracyWarning
+}
+
+// accuracyWarning is a reason why the ledgers may be inaccurate from a moment on.
+type accuracyWarning struct {
+	since  time.Time
+	reason string
+}
+
+const maxWarnings = 16
+
+// Warn records a reason why the ledgers may be inaccurate, once.
+func (a *Accuracy) Warn(now time.Duration, reason string) {
+	if len(a.warnings) < maxWarnings && !slices.ContainsFunc(a.warnings, func(d accuracyWarning) bool { return d.reason == reason }) {
+		a.warnings = append(a.warnings, accuracyWarning{a.Start.Add(now), reason})
+	}
+}
+
+// Texts returns the warnings as sentences with their times.
+func (a *Accuracy) Texts() (all []string) {
+	const clock = "15:04:05.000"
+	if a.LostEvents > 0 {
+		all = append(all, fmt.Sprintf("from %s on the ledger is not exact: %d events were lost: give a larger ring buffer (--ring-buffer, Config.RingBufferBytes)", a.LostSince.Format(clock), a.LostEvents))
+	}
+	for _, d := range a.warnings {
+		all = append(all, fmt.Sprintf("from %s on the ledger may not be exact: %s", d.since.Format(clock), d.reason))
+	}
+	if a.UnknownFrees > 0 {
+		all = append(all, fmt.Sprintf("%d frees were of memory that is not in the ledger: from before the process was watched, or of a function that is not watched", a.UnknownFrees))
 	}
 	return all
 }

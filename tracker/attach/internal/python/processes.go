@@ -1,6 +1,10 @@
 package python
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -81,4 +85,132 @@ func (p *Processes) Forget(pid int, until time.Time) {
 		its.close()
 		delete(p.byPID, pid)
 	}
+}
+
+// A code object may be freed right after it ran, and its process may end. So the probe or the preloaded
+// library that first sees it copies what names it: the parts of memory that are read for a name. A part
+// that is too long is truncated, and then read from the process, if that is still possible.
+
+// Part is a part of a copy.
+type Part int
+
+// The parts of a copy, in its order.
+const (
+	Object  Part = iota // the code object
+	File                // a string
+	Name                // a string
+	Runtime             // _PyRuntime with the debug offsets; empty in the kernel's copies
+	Lines               // a bytes object with the line table
+	parts
+)
+
+const mostLines = 4 << 10
+
+// MostOf is the maximum size of each part, in bytes.
+var MostOf = [parts]int{Object: 192, File: 512, Name: 256, Runtime: 8 * 96, Lines: mostLines}
+
+// Byte offsets in a copy. It starts like an event.
+const (
+	CopyCode        = 24                        // the address of the code object
+	CopyVersion     = 32                        // of Python; 0 if the process is known
+	CopyCodeAddress = 40                        // an address in the interpreter's code; 0 if the process is known
+	CopyParts       = 48                        // the address of each part, and its size
+	CopyText        = CopyParts + 16*int(parts) // the parts, each at its At
+)
+
+// At returns the offset of a part in a copy.
+func (p Part) At() int {
+	at := CopyText
+	for before := range p {
+		at += MostOf[before]
+	}
+	return at
+}
+
+// LargestCopy is at least the size of a copy.
+const LargestCopy = CopyText + 2<<10 + mostLines
+
+// CopySize returns the size of a copy with the given size of the line table.
+func CopySize(lines int) int { return Lines.At() + lines }
+
+// copied is a copy. It is read like the memory of a process.
+type copied []byte
+
+func (c copied) word(at int) uint64 { return binary.NativeEndian.Uint64(c[at:]) }
+
+var errNotCopied = errors.New("this is not in the copy")
+
+func (c copied) ReadAt(to []byte, from int64) (int, error) {
+	if len(to) == 0 {
+		return 0, nil
+	}
+	for part := range parts {
+		begin, size := c.word(CopyParts+16*int(part)), c.word(CopyParts+16*int(part)+8)
+		at := uint64(from) - begin
+		if size <= uint64(MostOf[part]) && at < size && part.At()+int(size) <= len(c) {
+			if n := copy(to, c[part.At()+int(at):part.At()+int(size)]); n == len(to) {
+				return n, nil
+			}
+		}
+	}
+	return 0, errNotCopied
+}
+
+// AddCode adds the copy of a code object of a process. It replaces another code object at the same
+// address.
+func (p *Processes) AddCode(pid int, record []byte) {
+	if len(record) < CopyText {
+		return
+	}
+	c := copied(record)
+	its := p.Get(pid)
+	if its == nil {
+		if its = p.fromCopy(pid, c); its == nil {
+			return
+		}
+	}
+	code := c.word(CopyCode)
+	delete(its.known, code)
+	from := memoryView{its.Layout, c}
+	f, ok := from.function(code)
+	if !ok {
+		return // number reads it from the process then
+	}
+	if f.lines == nil {
+		f.lines, f.truncated = from.truncatedLines(code), true
+		if whole, ok := its.memoryView.bytes(c.word(CopyParts + 16*int(Lines))); ok && len(whole) > len(f.lines) && string(whole[:len(f.lines)]) == string(f.lines) {
+			f.lines, f.truncated = whole, false
+		}
+	}
+	its.keep(code, f)
+}
+
+// truncatedLines returns the part of a truncated line table that a copy has.
+func (v memoryView) truncatedLines(code uint64) []byte {
+	c := v.from.(copied)
+	begin, size := c.word(CopyParts+16*int(Lines)), c.word(CopyParts+16*int(Lines)+8)
+	if size <= v.names.bytes || size > uint64(MostOf[Lines]) {
+		return nil
+	}
+	b, _ := v.read(begin+v.names.bytes, int(size-v.names.bytes))
+	return b
+}
+
+// fromCopy adds a process by its own report of its interpreter: it may have ended. It returns nil if the
+// version is unknown.
+func (p *Processes) fromCopy(pid int, c copied) *Process {
+	version, runtime := int(c.word(CopyVersion)), c.word(CopyParts+16*int(Runtime))
+	its := &Process{CodeAddress: c.word(CopyCodeAddress), found: time.Now(), known: make(map[uint64]uint64)}
+	var err error
+	if its.Layout, err = (memoryView{from: c}).layout(runtime, version); err != nil {
+		return nil
+	}
+	its.from = copied(make([]byte, CopyText)) // empty, if the process has ended
+	if memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid)); err == nil {
+		its.memory, its.from = memory, memory
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.byPID[pid] = its
+	return its
 }

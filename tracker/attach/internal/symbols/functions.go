@@ -2,12 +2,180 @@ package symbols
 
 import (
 	"bytes"
+	"debug/dwarf"
 	"debug/elf"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ianlancetaylor/demangle"
 )
+
+// Offsets returns the offset in the file of each function that a library exports. With names it returns
+// the functions with these names, exported or not: those of C++ and Rust as in the source, without
+// parameters, or mangled.
+func Offsets(path string, names []string) (map[string]uint64, error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	symbols, err := f.DynamicSymbols()
+	if len(names) > 0 {
+		if more, _ := f.Symbols(); more != nil { // a stripped file has none
+			symbols, err = append(more, symbols...), nil
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	its, at := layoutOf(f), make(map[string]uint64)
+	wanted := wantedNames(names)
+	for _, s := range symbols {
+		if elf.ST_TYPE(s.Info) != elf.STT_FUNC {
+			continue
+		}
+		offset, ok := its.offset(s.Value)
+		switch {
+		case !ok:
+		case len(names) == 0:
+			at[s.Name] = offset
+		default:
+			if name, ok := wanted.of(s.Name); ok {
+				at[name] = offset
+			}
+		}
+	}
+	return at, nil
+}
+
+// wantedName is a name to find, and a word that all its mangled forms contain.
+type wantedName struct{ name, word string }
+
+type nameList []wantedName
+
+var lastWord = regexp.MustCompile(`[A-Za-z0-9_]+$`)
+
+func wantedNames(names []string) (all nameList) {
+	for _, name := range names {
+		its := wantedName{name: name}
+		if !strings.Contains(name, "operator") { // whose mangled form is another word
+			its.word = lastWord.FindString(name)
+		}
+		all = append(all, its)
+	}
+	return all
+}
+
+// of returns the name that a symbol has. A library may have a hundred thousand symbols: only those with
+// the word are demangled.
+func (all nameList) of(symbol string) (string, bool) {
+	readable := ""
+	i := slices.IndexFunc(all, func(w wantedName) bool {
+		if symbol == w.name {
+			return true
+		}
+		if strings.HasSuffix(symbol, ".cold") || !strings.Contains(symbol, w.word) { // .cold is not the start of a function
+			return false
+		}
+		if readable == "" {
+			readable = demangle.Filter(symbol, demangle.NoParams, demangle.NoTemplateParams)
+		}
+		return readable == w.name
+	})
+	if i < 0 {
+		return "", false
+	}
+	return all[i].name, true
+}
+
+// ReturnsNothing reports whether the function with a name (see Offsets) returns nothing, or a struct,
+// according to its file, so that the result register is meaningless. The mangled name of a C++ template or
+// DWARF says so.
+func ReturnsNothing(path, name string) bool {
+	file, err := elf.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	wanted, l := wantedNames([]string{name}), openLines(file)
+	for _, s := range functionSymbols(file) {
+		if _, ok := wanted.of(s.name); ok && (namesNothing(s.name) || l != nil && l.returnsNothing(s.start)) {
+			return true
+		}
+	}
+	return false
+}
+
+// namesNothing reports whether a mangled name includes the return type, as those of templates do, and that
+// is void or a template, so not a number.
+func namesNothing(name string) bool {
+	tree, err := demangle.ToAST(name)
+	if err != nil {
+		return false
+	}
+	its, ok := tree.(*demangle.Typed)
+	if !ok {
+		return false
+	}
+	function, ok := its.Type.(*demangle.FunctionType)
+	if !ok {
+		return false
+	}
+	switch returned := function.Return.(type) {
+	case *demangle.BuiltinType:
+		return returned.Name == "void"
+	case *demangle.Template:
+		return true
+	}
+	return false
+}
+
+// returnsNothing looks for the function that begins at an address.
+func (l *lines) returnsNothing(address uint64) bool {
+	r := l.data.Reader()
+	if _, err := r.SeekPC(address); err != nil {
+		return false
+	}
+	for {
+		e, err := r.Next()
+		if err != nil || e == nil || e.Tag == dwarf.TagCompileUnit {
+			return false
+		}
+		if low, ok := e.Val(dwarf.AttrLowpc).(uint64); ok && e.Tag == dwarf.TagSubprogram && low == address {
+			return l.isNothing(e)
+		}
+	}
+}
+
+const maxTypes = 16 // a typedef of a typedef
+
+// isNothing reports whether a function returns no value or a struct. It resolves the type by entries,
+// because package dwarf would read all members of a struct, too.
+func (l *lines) isNothing(function *dwarf.Entry) bool {
+	its := function
+	for range maxTypes {
+		at, ok := l.attribute(its, dwarf.AttrType, 0).(dwarf.Offset)
+		if !ok {
+			return true // void
+		}
+		r, err := l.data.Reader(), error(nil)
+		r.Seek(at)
+		if its, err = r.Next(); err != nil || its == nil {
+			return false
+		}
+		switch its.Tag {
+		case dwarf.TagStructType, dwarf.TagClassType, dwarf.TagUnionType:
+			return true
+		case dwarf.TagTypedef, dwarf.TagConstType, dwarf.TagVolatileType:
+		default:
+			return false
+		}
+	}
+	return false
+}
 
 // Note is a place of a static probe (USDT) in a file, as <sys/sdt.h> makes them.
 type Note struct {
