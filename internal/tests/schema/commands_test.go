@@ -87,11 +87,7 @@ func TestCommandsMatchTheirSchemas(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, texts)
 	for _, text := range texts {
-		name := "explain"
-		if filepath.Base(text) == "llamacpp.log" { // which has buffers before its error
-			name = "engine"
-		}
-		show(name, "explain", text)
+		show("explain", "explain", text)
 	}
 	show("xla", "show", filepath.Join("..", "..", "xladump", "testdata", "jit_loss.cpu_after_optimizations-live-range.txt"))
 	for _, key := range []string{"live", "runs", "errors", "statistics", "oom", "gap", "results", "settings", "processes", "failures", "no_segments", "memory_bytes", "filter", "filtered_out"} {
