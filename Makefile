@@ -13,7 +13,7 @@ PKG ?= ./...
 .PHONY: help
 help: ## list the targets
 	@echo 'usage: make TARGET [NAME=VALUE...]'
-	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 .PHONY: build
 build: ## compile all packages, and the command into ./gpumemtrack
@@ -38,6 +38,10 @@ vuln: ## look for known vulnerabilities in what is called
 .PHONY: bench
 bench: ## run benchmarks: PKG=./alloc/cache BENCH=Alloc; BASE=REV compares in turns (COUNT=6 TIME=1s)
 	@BENCHSTAT=$(BENCHSTAT) scripts/bench "$(BASE)" "$(PKG)" "$(or $(BENCH),.)" "$(or $(COUNT),6)" "$(or $(TIME),1s)"
+
+.PHONY: bench-attach
+bench-attach: ## what attach costs, in turns with bpftrace and memray, as root: COUNT=5 (BASE=FILE PYTHON=FILE)
+	@BASE=$(BASE) PYTHON=$(PYTHON) scripts/bench-attach $(or $(COUNT),5)
 
 .PHONY: fuzz
 fuzz: ## fuzz each target: TIME=10s PKG=./tracker/export/... FUZZ=FuzzRead
