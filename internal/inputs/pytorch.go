@@ -1,6 +1,9 @@
 package inputs
 
-import "slices"
+import (
+	"regexp"
+	"slices"
+)
 
 // What PyTorch writes about its memory, logs apart.
 var PyTorchSnapshot = &Kind{
@@ -14,7 +17,16 @@ var PyTorchSnapshot = &Kind{
 	},
 }
 
-var pytorch = []*Kind{PyTorchSnapshot}
+// MemoryTimeline is before PyTorchSnapshot in the table: both may be a list of lists.
+var MemoryTimeline = &Kind{
+	Name: "memory-timeline", What: "a memory timeline of PyTorch's profiler", Source: "Profiler.export_memory_timeline, .json and .raw.json.gz",
+	Sign: "a JSON list that begins with a list of numbers", Takes: []string{"show", "diff"},
+	is: func(h *Head) bool { return h.List() && timelineBegin.MatchString(h.text) },
+}
+
+var timelineBegin = regexp.MustCompile(`^\[\s*\[\s*-?\d`)
+
+var pytorch = []*Kind{MemoryTimeline, PyTorchSnapshot}
 
 // isPickle recognises a pickle of a dict or a list. One of protocol 0 or 1 has no first byte that says so.
 func isPickle(h *Head) bool {

@@ -59,13 +59,20 @@ var RMM = &Kind{
 // rmmLine matches a line of RMM's log.
 var rmmLine = regexp.MustCompile(`(?m)^\d+,[0-9:.]+,(allocate|free|allocate failure),0x[0-9a-f]+,\d+,`)
 
+// Kineto is before TraceEvents in the table: both are traces.
+var Kineto = &Kind{
+	Name: "kineto", What: "a trace of PyTorch's profiler", Source: "torch.profiler with profile_memory=True",
+	Sign: `JSON with "schemaVersion" or "deviceProperties" beside "traceEvents"`, Takes: readsFiles,
+	is: func(h *Head) bool { return !h.List() && (h.Has("schemaVersion") || h.Has("deviceProperties")) },
+}
+
 var TraceEvents = &Kind{
 	Name: "trace", What: "a trace", Source: "convert, and profilers",
 	Sign: `JSON with "traceEvents"`, Instead: "trace events are for a viewer such as ui.perfetto.dev: read the dump that they were made of",
 	is: func(h *Head) bool { return h.Has("traceEvents") },
 }
 
-var recordings = []*Kind{TraceEvents, RMM, ROCmSMI, AMDSMI, Gpustat, Nvitop, NvidiaSMI}
+var recordings = []*Kind{Kineto, TraceEvents, RMM, ROCmSMI, AMDSMI, Gpustat, Nvitop, NvidiaSMI}
 
 // withUnit matches a cell of nvidia-smi without a header.
 var withUnit = regexp.MustCompile(`(^|, )\d+ MiB(,|$)`)

@@ -31,4 +31,29 @@ var histories = []file{
 		}
 		return b.Bytes()
 	}},
+	{"memory events.json", times(`{"schemaVersion":1,"traceEvents":[`, `{"name":"[memory]","ts":1,"args":{"Bytes":1,"Addr":1}},`, 1<<18, "{}]}")},
+	{"calls without an end.json", times(`{"schemaVersion":1,"traceEvents":[`, `{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":99},`, 1<<18, `{"name":"[memory]","ts":2,"args":{"Bytes":1,"Addr":1}}]}`)},
+	{"names of calls.json", func() []byte {
+		var b bytes.Buffer
+		b.WriteString(`{"schemaVersion":1,"traceEvents":[`)
+		for i := range 1 << 14 {
+			fmt.Fprintf(&b, `{"ph":"X","cat":"python_function","name":"%d%s","tid":%d,"ts":1,"dur":99},{"name":"[memory]","tid":%d,"ts":2,"args":{"Bytes":1,"Addr":%d}},`, i, strings.Repeat("n", 1<<12), i, i, i)
+		}
+		b.WriteString("{}]}")
+		return b.Bytes()
+	}},
+	{"devices of a trace.json", func() []byte {
+		var b bytes.Buffer
+		b.WriteString(`{"schemaVersion":1,"traceEvents":[`)
+		for i := range 1 << 16 {
+			fmt.Fprintf(&b, `{"name":"[memory]","ts":2,"args":{"Bytes":1,"Addr":1,"Device Type":1,"Device Id":%d}},`, i)
+		}
+		b.WriteString("{}]}")
+		return b.Bytes()
+	}},
+	{"deep arguments.json", times(`{"schemaVersion":1,"traceEvents":[{"name":"[memory]","args":`, `{"a":`, 1<<20, "")},
+	{"numbers of a trace.json", times(`{"schemaVersion":1,"traceEvents":[{"name":"[memory]","ts":`, "9", 1<<22, `}]}`)},
+	{"a timeline.json", times("[[1,2],[", "[0,1,2,3,4,5,6,7,8],", 1<<18, "[0,0,0,0,0,0,0,0,0]]]")},
+	{"a deep timeline.json", times("[[1", ",[1", 1<<20, "")},
+	{"numbers of a timeline.json", times("[[1", ",1e999", 1<<20, "]]")},
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/bfc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/kineto"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/rmm"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
@@ -113,6 +114,10 @@ func read(r *bounded.Reader, head []byte, kind *inputs.Kind) (*File, error) {
 		return readProfile(r)
 	case inputs.RMM:
 		return readRMM(r)
+	case inputs.Kineto:
+		return readKineto(r)
+	case inputs.MemoryTimeline:
+		return readTimeline(r)
 	case nil:
 		return nil, unknown(head)
 	}
@@ -147,6 +152,25 @@ func readTorch(r io.Reader) (*File, error) {
 		return nil, err
 	}
 	return &File{Format: "PyTorch snapshot", Usage: usage, Dump: d}, nil
+}
+
+func readKineto(r io.Reader) (*File, error) {
+	d, usage, err := kineto.Read(r)
+	if errors.Is(err, kineto.ErrNoMemory) {
+		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &File{Format: "trace of PyTorch's profiler", Usage: usage, Dump: d}, nil
+}
+
+func readTimeline(r io.Reader) (*File, error) {
+	usage, err := kineto.ReadTimeline(r)
+	if err != nil {
+		return nil, err
+	}
+	return &File{Format: "memory timeline", Usage: usage}, nil
 }
 
 func readRMM(r io.Reader) (*File, error) {
