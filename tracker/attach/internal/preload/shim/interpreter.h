@@ -74,12 +74,12 @@ static void find_python(void) {
 		return;
 	python.runtime = (word)runtime;
 	python.inside = (word)version;
-	word its = major << 8 | minor;
+	word found = major << 8 | minor;
 	for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
-		if (layouts[i].version == its && set_layout(&layouts[i]))
+		if (layouts[i].version == found && set_layout(&layouts[i]))
 			python.thread = thread;
 	for (size_t i = 0; i < sizeof debug_offsets / sizeof *debug_offsets; i++)
-		if (debug_offsets[i].version == its && !memcmp(runtime, "xdebugpy", 8) && runtime[1] >> 16 == its) {
+		if (debug_offsets[i].version == found && !memcmp(runtime, "xdebugpy", 8) && runtime[1] >> 16 == found) {
 			struct raw_layout raw = read_debug_offsets(&debug_offsets[i], runtime);
 			if (set_layout(&raw))
 				python.thread = thread;

@@ -1,13 +1,16 @@
-// Takes the frames of Python that a thread runs, by python.h. They lie all over memory that may not be there, and to ask the kernel costs as much
-// as to copy fifty parts. So a thread keeps which parts its latest walk read, and the next call has all of them read again, at once. What is kept
-// is a guess at where the frames are, and nothing else: all that a walk uses was read during the same call, from the address that the walk came to.
-// Where the guess fails, the walk reads by itself. If all bytes are what they were, so is the walk: it depends on nothing else.
+// Takes the frames of Python that a thread runs, by python.h.
 //
-// The frames of a thread stay as they are during its call, and so do the code objects that they run.
+// The invariant: each byte that a walk uses was copied by the kernel during the same call, from the address that the walk came to. So memory that is
+// not there cannot end the program, and a frame or a code object that took the place of another is never taken for it. Within a call nothing changes:
+// other threads leave the frames of this one alone, and a code object lives as long as a frame that runs it.
+//
+// To enter the kernel costs as much as to copy fifty parts. So a thread keeps which parts its latest walk read, and the next call has all of them
+// copied at once, before its walk. This is a guess at where the walk will come to. What the guess lacks, the walk reads by itself. If all bytes are
+// what they were, the walk is not repeated: it depends on nothing else.
 
 enum {
 	NOT_KEPT = 0xffff, // in place of an index in the latest walk
-	// Before 3.12, a string: its head, and its text, of which nothing is read if it is longer.
+	// A string before 3.12: the head, and the text, of which nothing is read if it is longer.
 	STRING_HEAD = 40,
 	MAX_TEXT = 192,
 	MAX_STRING = 72 + MAX_TEXT,
@@ -36,7 +39,7 @@ struct walk {
 	word copies[MAX_WALK_WORDS];
 };
 
-// A thread has a reader from its first walk on. Of its pages, only those are there that were used.
+// A thread has a reader from its first walk on, until it ends. It has 400 KB of addresses, and memory for as much of them as walks have used.
 struct py_reader {
 	volatile sig_atomic_t is_busy;
 	struct walk walks[2], *latest, *next;
@@ -244,8 +247,8 @@ static word mixed(word print, const unsigned char *from, size_t n) {
 	return print;
 }
 
-// print_of tells a code object from others at the same address, before and after; it is 0 where that is not known. Since 3.12 each has a number of
-// its own in its head. Before, the text of its names tells.
+// print_of identifies a code object among those that are at its address at different times; 0 if that is not possible. Since 3.12 the head has a
+// unique number. Before, the texts of both names are compared.
 static word print_of(struct walk *w, unsigned head) {
 	word print = py_digest(copy_of(w, first_head(w) + head));
 	for (unsigned i = 0; python.layout.compares_text && i < 2; i++) {

@@ -3,6 +3,7 @@
 #include "shim.c"
 
 #include <stdio.h>
+#include <sys/wait.h>
 
 #define CHECK(ok)                                                                  \
 	if (!(ok)) {                                                               \
@@ -19,7 +20,7 @@ static word below(word n) {
 	return random_state % n;
 }
 
-static unsigned char *pages(size_t n) {
+static void *pages(size_t n) {
 	void *at = mmap(NULL, n * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(at != MAP_FAILED);
 	return at;
@@ -242,6 +243,25 @@ static void test_frames(const struct raw_layout *raw) {
 	CHECK(frames > 4000 && repeated > 20);
 }
 
+// The child of a system call reads its own memory, and leaves its parent's alone.
+static void test_child(void) {
+	compare();
+	py_reader *before = pages(sizeof *before / PAGE + 1);
+	memcpy(before, own_reader, sizeof *before);
+	pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	if (!pid) {
+		for (int i = 0; i < 20; i++) {
+			change();
+			compare();
+		}
+		_exit(0);
+	}
+	int status;
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	CHECK(!memcmp(before, own_reader, sizeof *before));
+	compare();
+}
+
 static void *walks_once(void *unused) {
 	compare();
 	CHECK(own_reader);
@@ -278,6 +298,7 @@ int main(void) {
 	test_parts();
 	for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
 		test_frames(&layouts[i]);
+	test_child();
 	test_readers();
 	return 0;
 }
