@@ -32,9 +32,9 @@ var logs = []*Kind{BFC, ErrorText, PyTorchStats, EngineLog}
 
 // errorWords stand in the messages of memory that ran out.
 var errorWords = []string{
-	"out of memory", "Out of memory", "OUT_OF_MEMORY", "ErrorOutOfMemory", "out_of_memory", "OutOfDeviceMemory",
+	"out of memory", "Out of memory", "OUT_OF_MEMORY", "ErrorOutOfMemory", "out_of_memory", "OutOfDeviceMemory", "OUT_OF_DEVICE_MEMORY",
 	"RESOURCE_EXHAUSTED", "Resource exhausted", "Tried to allocate", "OOM when allocating", "Allocation on device", "can't allocate memory",
-	"ailed to allocate", "Device memory allocation of size", "unable to allocate", "ALLOC_FAILED", "ErrorMemoryAllocation", "cuda runtime error (2)",
+	"ailed to allocate", "Device memory allocation of size", "nable to allocate", "ALLOC_FAILED", "ErrorMemoryAllocation", "cuda runtime error (2)",
 }
 
 // engineWords stand in the lines by which engines say what takes their memory.

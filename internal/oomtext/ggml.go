@@ -56,7 +56,7 @@ func parseGGML(f *Failure, text string) bool {
 		f.Purpose = "compute buffers"
 	case strings.Contains(lower, "kv cache"), strings.Contains(lower, "kv_cache"):
 		f.Purpose = "KV cache"
-	case strings.Contains(lower, "gallocr_reserve"):
+	case strings.Contains(lower, "gallocr_reserve"), strings.Contains(lower, "ggml-cuda"):
 		f.Purpose = "compute buffers"
 	case strings.Contains(lower, "error loading model"), strings.Contains(lower, "load_model"), strings.Contains(lower, "load_tensors"):
 		f.Purpose = "weights"

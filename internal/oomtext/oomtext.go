@@ -37,11 +37,12 @@ func (r *Report) Said() bool { return len(r.Failures) > 0 || len(r.Stats) > 0 }
 // family is a kind of messages.
 type family struct {
 	name   string
-	takes  []string // families whose beginnings are a part of an open message of this one
-	begins []string // phrases that begin a message
-	word   bool     // the word before these belongs to it
-	ends   []string // phrases in the last line of one
-	lines  int      // that one takes at most
+	takes  []string               // families whose beginnings are a part of an open message of this one
+	begins []string               // phrases that begin a message
+	word   bool                   // the word before these belongs to it
+	ends   []string               // phrases in the last line of one
+	lines  int                    // that one takes at most
+	goesOn func(line string) bool // whether a line after the first belongs to it; nil if any does
 	// parse fills in what the message says. It returns false if it is no such message after all.
 	parse func(f *Failure, text string) bool
 	judge func(f *Failure) // what to do about it, once the verdict is known
@@ -119,7 +120,11 @@ func (s *scanner) line(number int, raw []byte) bool {
 			break
 		}
 		s.add(line[from:at], false)
-		if s.open != nil && slices.Contains(s.open.takes, f.name) {
+		again := s.open == f && f.goesOn != nil && s.failure.Line != number // the same message in a line of its own
+		if s.open != nil && slices.Contains(s.open.takes, f.name) && !again {
+			if f.lines > s.open.lines { // a short message begins a long one
+				s.open, s.left = f, f.lines
+			}
 			s.add(line[at:end], false)
 			from = end
 			continue
@@ -155,6 +160,10 @@ func (s *scanner) add(text string, wholeLine bool) {
 	}
 	if wholeLine {
 		text = " " + strings.TrimSpace(prefixes.ReplaceAllString(text, ""))
+		if s.open.goesOn != nil && !s.open.goesOn(text) {
+			s.close()
+			return
+		}
 		if s.open.lines <= paragraph && (text == " " || strings.HasPrefix(text, " Traceback ") || strings.HasPrefix(text, ` File "`)) {
 			s.close()
 			return
@@ -191,7 +200,13 @@ func (s *scanner) close() {
 		return
 	}
 	const shown = 240
-	f.judge, f.bare, f.onHost = family.judge, family == bareFamily, family == hostFamily
+	f.judge, f.bare, f.onHost = family.judge, family == bareFamily, f.onHost || family == hostFamily
+	switch {
+	case f.onHost:
+		f.judge = helpHost
+	case f.bare && (f.Source == "ggml" || f.Source == "llama.cpp"):
+		f.judge = helpGGML
+	}
 	f.Message = text[:min(len(text), shown)]
 	for _, other := range s.report.Failures {
 		if other.same(f) {
@@ -200,6 +215,12 @@ func (s *scanner) close() {
 				s.seen[key] = other
 			}
 			return
+		}
+	}
+	if n := len(s.report.Failures); n > 0 && f.Requested >= 0 {
+		// What the first lines of a message say shortly, the next ones say in full.
+		if last := s.report.Failures[n-1]; last.bare && last.Requested < 0 && last.Repeats == 0 && f.Line-last.Line <= 2 {
+			s.report.Failures = s.report.Failures[:n-1]
 		}
 	}
 	s.report.Failures = append(s.report.Failures, f)

@@ -152,6 +152,15 @@ func TestOtherPrograms(t *testing.T) {
 		"ggml_vulkan: Device memory allocation of size 1073741824 failed.\nggml_vulkan: vk::Device::allocateMemory: ErrorOutOfDeviceMemory":                             {"ggml", "", alloc.GiB},
 		"E:onnxruntime: bfc_arena.cc:376 Failed to allocate memory for requested buffer of size 1073741824":                                                             {"ONNX Runtime", "", alloc.GiB},
 		"MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /opt/rmm/mr/device/cuda_memory_resource.hpp:70: cudaErrorMemoryAllocation out of memory":            {"RMM", "", -1},
+		"CUDA error: out of memory\n  current device: 0, in function ggml_cuda_pool_malloc_vmm at ggml-cuda.cu:8583\n  cuMemCreate(&handle, reserve_size, &prop, 0)\n":  {"ggml", "", -1},
+		"CUDA error 2 at ggml-cuda.cu:359: out of memory":                                                                                                               {"ggml", "", -1},
+		"MESA: error: anv_device.c:4237: VK_ERROR_OUT_OF_DEVICE_MEMORY":                                                                                                 {"Vulkan", "", -1},
+		"RuntimeError: CUDA error:out of memory":                                                                                                                        {"CUDA", "", -1},
+		"cupy.cuda.memory.OutOfMemoryError: out of memory to allocate 1073741824 bytes (total 12373894656 bytes)":                                                       {"CuPy", "", alloc.GiB},
+		"Out of memory error on GPU 0. Cannot allocate 1.500000GB GPU memory, available memory is 512.000000MB.":                                                        {"PaddlePaddle", "GPU 0", 3 * alloc.GiB / 2},
+		"Resource exhausted: OOM when allocating tensor with shape[1,1024,256] and type float on /job:localhost/device:CPU:0 by allocator cpu":                          {"TensorFlow", "CPU 0", alloc.MiB},
+		"W op_kernel.cc:1751] Resource exhausted: MemoryError: Unable to allocate 1.00 GiB for an array with shape (1, 2) and data type float32":                        {"NumPy", "host", alloc.GiB},
+		"Error: llama runner process has terminated: cudaMalloc failed: out of memory\nggml_gallocr_reserve_n: failed to allocate CUDA0 buffer of size 1073741824":      {"ggml", "CUDA0", alloc.GiB},
 		"RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 1073741824 bytes. Error code 12": {"PyTorch", "host", alloc.GiB},
 	} {
 		f := one(t, text)

@@ -38,6 +38,7 @@ func parseTensorFlow(f *Failure, text string) bool {
 	if m := tfDevice.FindStringSubmatch(text); m != nil {
 		f.Device = strings.ReplaceAll(m[1], ":", " ")
 	}
+	f.onHost = strings.HasPrefix(f.Device, "CPU")
 	if m := tfTensor.FindStringSubmatch(text); m != nil {
 		f.Purpose = "a tensor of shape [" + m[1] + "], " + m[2]
 		f.Requested = bytesOf(m[1], tfTypes[m[2]])
@@ -64,12 +65,14 @@ func bytesOf(shape string, each alloc.Bytes) alloc.Bytes {
 // cupyFamily is CuPy's message, which tells its limit.
 var cupyFamily = &family{
 	name:   "cupy",
-	begins: []string{"Out of memory allocating"},
+	begins: []string{"Out of memory allocating", "out of memory to allocate"}, // the second until 6.0
 	lines:  paragraph,
 	parse: func(f *Failure, text string) bool {
 		f.Source = "CuPy"
 		fill(f, text, []field{
 			{"Out of memory allocating", true, to(func(f *Failure) *alloc.Bytes { return &f.Requested })},
+			{"out of memory to allocate", true, to(func(f *Failure) *alloc.Bytes { return &f.Requested })},
+			{"(total", true, to(func(f *Failure) *alloc.Bytes { return &f.Reserved })},
 			{"allocated so far:", true, to(func(f *Failure) *alloc.Bytes { return &f.Reserved })},
 			{"limit set to:", true, to(func(f *Failure) *alloc.Bytes { return &f.Limit })},
 		})
@@ -92,6 +95,7 @@ var paddleFamily = &family{
 		fill(f, text, []field{
 			{"Cannot allocate", true, to(func(f *Failure) *alloc.Bytes { return &f.Requested })},
 			{"memory has been allocated", false, func(_ *Failure, n alloc.Bytes) { used = n }},
+			{"available memory is", true, to(func(f *Failure) *alloc.Bytes { return &f.Free })},
 			{"available memory is only", true, to(func(f *Failure) *alloc.Bytes { return &f.Free })},
 		})
 		if used >= 0 && f.Free >= 0 {
@@ -105,12 +109,18 @@ var paddleFamily = &family{
 // hostFamily is of the machine's memory, which people take for the GPU's.
 var hostFamily = &family{
 	name:   "host",
-	begins: []string{"DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory"},
+	begins: []string{"DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory", "Unable to allocate"},
 	lines:  2,
 	parse: func(f *Failure, text string) bool {
 		f.Source, f.Device = "PyTorch", "host"
-		fill(f, text, []field{{"ried to allocate", true, to(func(f *Failure) *alloc.Bytes { return &f.Requested })}})
-		return true
+		if strings.HasPrefix(text, "Unable") {
+			f.Source = "NumPy"
+		}
+		fill(f, text, []field{
+			{"ried to allocate", true, to(func(f *Failure) *alloc.Bytes { return &f.Requested })},
+			{"Unable to allocate", true, to(func(f *Failure) *alloc.Bytes { return &f.Requested })},
+		})
+		return f.Source == "PyTorch" || strings.Contains(text, "for an array")
 	},
 	judge: helpHost,
 }
@@ -118,13 +128,16 @@ var hostFamily = &family{
 // bareFamily are messages that say that memory ran out, and little more.
 var bareFamily = &family{
 	name:  "bare",
-	takes: []string{"bare"},
+	takes: []string{"bare", "ggml"},
 	begins: []string{
-		"CUDA error: out of memory", "CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAllocation", "cudaErrorOutOfMemory", "cuda runtime error (2)",
+		"CUDA error: out of memory", "CUDA error:out of memory", "CUDA error 2 at", "VK_ERROR_OUT_OF_DEVICE_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAllocation", "cudaErrorOutOfMemory", "cuda runtime error (2)",
 		"_ALLOC_FAILED", "HIP error: out of memory", "hipErrorOutOfMemory", "hipErrorMemoryAllocation", "out_of_memory: ", "alloc failed: out of memory",
 		"CUDA out of memory", "HIP out of memory", "ErrorOutOfDeviceMemory", "ailed to allocate", "XPU out of memory", "CUDA failure 2",
 	},
-	lines: 1,
+	lines: 3,
+	goesOn: func(line string) bool {
+		return strings.Contains(line, "current device:") || strings.Contains(line, "(&")
+	}, // of ggml
 	parse: parseBare,
 	judge: helpLittle,
 }
@@ -133,7 +146,7 @@ var bareFamily = &family{
 var libraries = []struct{ word, source string }{
 	{"CUBLAS", "cuBLAS"}, {"CUDNN", "cuDNN"}, {"CUSOLVER", "cuSOLVER"}, {"CUSPARSE", "cuSPARSE"}, {"CUFFT", "cuFFT"}, {"HIPBLAS", "hipBLAS"},
 	{"rmm", "RMM"}, {"RMM", "RMM"}, {"bfc_arena", "ONNX Runtime"}, {"requested buffer of size", "ONNX Runtime"}, {"hip", "HIP"}, {"HIP", "HIP"}, {"XPU", "PyTorch"},
-	{"Vulkan", "Vulkan"}, {"vk::", "Vulkan"}, {"DeviceMemory", "Vulkan"},
+	{"Vulkan", "Vulkan"}, {"vk::", "Vulkan"}, {"DeviceMemory", "Vulkan"}, {"VK_ERROR", "Vulkan"},
 }
 
 var bareBuffer = regexp.MustCompile(`buffer of size (\d{1,18})`)
@@ -141,10 +154,13 @@ var bareBuffer = regexp.MustCompile(`buffer of size (\d{1,18})`)
 func parseBare(f *Failure, text string) bool {
 	words := f.backend + " " + text
 	lower := strings.ToLower(words)
-	gpu := strings.Contains(lower, "cuda") || strings.Contains(lower, "hip") || strings.Contains(lower, "gpu") || strings.Contains(lower, "device") ||
+	gpu := strings.Contains(words, "VK_ERROR") || strings.Contains(lower, "cuda") || strings.Contains(lower, "hip") || strings.Contains(lower, "gpu") || strings.Contains(lower, "device") ||
 		strings.Contains(words, "_ALLOC_FAILED") || strings.Contains(lower, "xpu") || strings.Contains(lower, "rmm") || bareBuffer.MatchString(text)
 	if !gpu {
 		return false // a line of something else that failed to allocate
+	}
+	if strings.Contains(text, "ggml") {
+		return parseGGML(f, text)
 	}
 	f.Source = "CUDA"
 	for _, l := range libraries {

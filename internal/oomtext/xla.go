@@ -53,7 +53,7 @@ func parseXLA(f *Failure, text string) bool {
 			f.Requested = f.Capacity + beyond
 		}
 	}
-	if f.Requested < 0 && !strings.Contains(strings.ToLower(text), "memory") {
+	if lower := strings.ToLower(text); f.Requested < 0 && !strings.Contains(lower, "out of memory") && !strings.Contains(lower, "allocat") {
 		return false // another resource
 	}
 	if m := xlaUsage.FindStringSubmatch(text); m != nil {
