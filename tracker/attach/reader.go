@@ -14,6 +14,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
+// An event comes from a source: probes in the kernel, or the preloaded library. It changes the process tree
+// (package process), or it is a call: package symbols gives the ID of its call stack, and package ledger
+// changes the ledger of a device, which a Source shows.
+
 // read applies the events until the watcher is closed.
 func (w *Watcher) read() {
 	defer close(w.ended)
