@@ -25,7 +25,7 @@ type Symbolizer struct {
 	stale      bool                    // read returned nil, so code may be missing in maps
 	changed    func()                  // called when addresses mean something else
 	images     map[fileID]*loaded      // nil of a file that could not be read
-	tables     map[uint64]*table       // by the start of a mapping
+	mapped     map[uint64]*loaded      // by the start of a mapping; nil if it is of no file that can be read
 	locations  map[uint64]location     // by address, of code in mapped files
 	python     perfMap
 	codeBuffer []code          // reused for the stack to name
@@ -39,7 +39,7 @@ type Symbolizer struct {
 func New(pid, most int, before procfs.Maps, read func() []procfs.Mapping, changed func()) *Symbolizer {
 	return &Symbolizer{
 		pid: pid, most: most, maps: before, read: read, changed: changed, python: perfMap{pid: pid},
-		images: make(map[fileID]*loaded), tables: make(map[uint64]*table), locations: make(map[uint64]location), missing: make(map[uint64]bool),
+		images: make(map[fileID]*loaded), mapped: make(map[uint64]*loaded), locations: make(map[uint64]location), missing: make(map[uint64]bool),
 	}
 }
 
@@ -104,7 +104,7 @@ func (s *Symbolizer) KeepLinked() {
 
 // forget drops what is known of addresses: they may mean something else.
 func (s *Symbolizer) forget() {
-	clear(s.tables)
+	clear(s.mapped)
 	clear(s.locations)
 }
 
@@ -207,12 +207,6 @@ type loaded struct {
 	keepsFramePointer map[uint64]bool        // whether a function sets a frame pointer, by its offset
 }
 
-// table is the unwind table of a mapping's file.
-type table struct {
-	procfs.Mapping
-	of *loaded // nil if it could not be read
-}
-
 // Table returns the unwind table for the code at an address, and the address within the table's file. It
 // is an unwind.Finder.
 func (s *Symbolizer) Table(pc uint64) (t *unwind.Table, address uint64, code bool) {
@@ -220,18 +214,17 @@ func (s *Symbolizer) Table(pc uint64) (t *unwind.Table, address uint64, code boo
 	if !ok {
 		return nil, 0, false
 	}
-	its := s.tables[m.Start]
-	if its == nil {
-		its = &table{Mapping: m}
+	its, known := s.mapped[m.Start]
+	if !known {
 		if m.IsFile() {
-			its.of = s.image(m)
+			its = s.image(m)
 		}
-		s.tables[m.Start] = its
+		s.mapped[m.Start] = its
 	}
-	if its.of == nil {
+	if its == nil {
 		return nil, 0, true
 	}
-	return its.of.table, its.of.address(pc - m.Start + m.Offset), true
+	return its.table, its.address(pc - m.Start + m.Offset), true
 }
 
 // hasRule reports whether an unwind table has a rule for an address.
