@@ -118,6 +118,8 @@ Maximum concurrency for 20000 tokens per request: 1.56x
 	{"vLLM 0.33, one line", `(EngineCore pid=9) INFO 11-14 10:01:00 [kv_cache_utils.py:1147] GPU KV cache size: 464,656 tokens, Maximum concurrency for 8,192 tokens per request: 56.72x
 (EngineCore pid=9) INFO 11-14 10:01:00 [gpu_worker.py:1003] CUDA graph pool memory: 0.61 GiB (actual), 0.58 GiB (estimated), difference: 0.03 GiB (4.9%).
 `, "CUDA graphs 624.6 MiB", `{"context_tokens":8192,"requests":56.72,"tokens":464656}`},
+	{"vLLM 0.6, Gaudi", "(VllmWorkerProcess pid=880) INFO 02-07 14:50:41 hpu_model_runner.py:712] Pre-loading model weights on hpu:0 took 79.41 GiB of device memory (79.41 GiB/94.62 GiB used) and 4.706 GiB of host memory (98.92 GiB/1007 GiB used)\n",
+		"process 880 weights 79.4 GiB", `{}`},
 	{"SGLang 0.3", `[14:02:11 TP0] Load weight begin. avail mem=78.64 GB
 [14:02:15 TP0] Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=63.54 GB
 [14:02:15 TP0] Memory pool end. avail mem=8.37 GB
@@ -188,6 +190,11 @@ llama_new_context_with_model:      CUDA0 compute buffer size =   672.01 MiB
 	{"ollama 0.11, what it expects", `time=2025-08-08T23:02:37.146+01:00 level=INFO source=server.go:175 msg=offload library=cuda layers.requested=49 layers.model=49 layers.offload=48 layers.split="" memory.available="[10.9 GiB 2.0 GiB]" memory.gpu_overhead="0 B" memory.required.full="14.0 GiB" memory.required.partial="8.5 GiB" memory.required.kv="608.0 MiB" memory.required.allocations="[8.5 GiB]" memory.weights.total="6.8 GiB" memory.weights.repeating="6.0 GiB" memory.weights.nonrepeating="787.5 MiB" memory.graph.full="519.5 MiB" memory.graph.partial="1.3 GiB" projector.weights="795.9 MiB" projector.graph="1.0 GiB"
 time=2025-08-08T23:02:37.187+01:00 level=INFO source=server.go:438 msg="starting llama server" cmd="/usr/bin/ollama runner --model x --parallel 1"
 `, "KV cache 608.0 MiB*, weights 6.8 GiB*, compute buffers 519.5 MiB*, projector 795.9 MiB*", `{"layers":49,"layers_on_device":48}`},
+	{"ollama 0.10", `time=2025-07-18T14:50:57.066Z level=INFO source=ggml.go:362 msg="offloaded 41/41 layers to GPU"
+time=2025-07-18T14:50:57.066Z level=INFO source=ggml.go:365 msg="model weights" buffer=CUDA0 size="11.5 GiB"
+time=2025-07-18T14:50:57.066Z level=INFO source=ggml.go:365 msg="model weights" buffer=CPU size="680.0 MiB"
+time=2025-07-18T14:50:58.130Z level=INFO source=ggml.go:672 msg="compute graph" backend=CUDA0 buffer_type=CUDA0 size="1.1 GiB"
+`, "CUDA0 weights 11.5 GiB, compute buffers 1.1 GiB; CPU weights 680.0 MiB", `{"layers":41,"layers_on_device":41}`},
 	{"ollama 0.17", `time=2026-02-12T10:00:00.000Z level=INFO source=routes.go:1 msg="Listening on 127.0.0.1:11434 (version 0.17.4)"
 time=2026-02-12T10:00:01.000Z level=INFO source=types.go:42 msg="inference compute" id=GPU-1 filter_id="" library=CUDA compute=8.9 name=CUDA0 description="NVIDIA L4" libdirs=ollama,cuda_v13 driver=13.0 pci_id=0000:31:00.0 type=discrete total="22.0 GiB" available="21.7 GiB"
 time=2026-02-12T10:00:02.000Z level=INFO source=server.go:431 msg="starting runner" cmd="/usr/bin/ollama runner --ollama-engine --port 1"
@@ -288,6 +295,7 @@ func TestFailures(t *testing.T) {
 		"RuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy requests. Please try":                                                                                                                                                                         "the device refused an allocation | activations | ? ? | ? ? | Lower --max-num-seqs",
 		"ValueError: Failed to load model - not enough GPU memory. Try lowering":                                                                                                                                                                                                         "the device refused an allocation | weights | ? ? | ? ? | Divide the weights",
 		"RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current":                                                                                                                                                                                         "no memory is left for the KV cache | KV cache | ? ? | ? ? | Raise --mem-fraction-static",
+		"ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.88.":                                                                                                                                                                              "no memory is left for the KV cache | KV cache | ? ? | ? ? | Raise --mem-fraction-static",
 		"ggml_backend_cuda_buffer_type_alloc_buffer: allocating 14136.04 MiB on device 0: cudaMalloc failed: out of memory\nggml_gallocr_reserve_n: failed to allocate CUDA0 buffer of size 14822711296\ngraph_reserve: failed to allocate compute buffers\nllama_init_from_model: failed to initialize the context: failed to allocate compute pp buffers":     "the device refused an allocation | compute buffers CUDA0 | 13.8 GiB ? | ? ? | Switch flash attention on",
 		"ggml_backend_cuda_buffer_type_alloc_buffer: allocating 2048.00 MiB on device 0: cudaMalloc failed: out of memory\nalloc_tensor_range: failed to allocate ROCm0 buffer of size 2147483648\nllama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache":                                                             "the device refused an allocation | KV cache ROCm0 | 2.0 GiB ? | ? ? | Shorten the context: -c N.",
 		"ggml_backend_cuda_buffer_type_alloc_buffer: allocating 5000.00 MiB on device 1: cudaMalloc failed: out of memory\nalloc_tensor_range: failed to allocate CUDA1 buffer of size 5242880000\nllama_model_load: error loading model: unable to allocate CUDA1 buffer":                                                                                      "the device refused an allocation | weights CUDA1 | 4.9 GiB ? | ? ? | Put fewer layers",
@@ -321,7 +329,7 @@ func orUnknown[T any](n *T) any {
 func TestOneMoreStart(t *testing.T) {
 	for _, log := range logs {
 		if strings.HasPrefix(log.name, "TensorRT") || strings.HasPrefix(log.name, "torch") || log.name == "vLLM 0.6.5, a table" || log.name == "vLLM 0.33, one line" ||
-			log.name == "vLLM 0.14, debug" || log.name == "SGLang, windows" {
+			log.name == "vLLM 0.14, debug" || log.name == "SGLang, windows" || log.name == "vLLM 0.6, Gaudi" || log.name == "ollama 0.10" {
 			continue // nothing in these says that they begin
 		}
 		reports := read(t, log.text+log.text)

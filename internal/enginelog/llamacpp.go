@@ -47,7 +47,11 @@ func llamaModel() []pattern {
 			keep(&llamaBegins(s).device("CUDA"+m[1]).Total, size(m[2], "MiB"))
 		}),
 		say(LlamaCpp, "offloaded", `offloaded NUM/NUM layers to GPU`, func(s *scanner, m []string) {
-			c := &s.report(LlamaCpp).Capacity
+			engine := LlamaCpp
+			if strings.Contains(s.text, `msg="offloaded `) { // of ollama's own engine
+				engine = Ollama
+			}
+			c := &s.report(engine).Capacity
 			c.OnDevice, c.Layers = count(m[1]), count(m[2])
 		}),
 	}

@@ -105,6 +105,13 @@ func sglangCache() []pattern {
 		say(SGLang, "Not enough memory", `Not enough memory\. Please try to increase --mem-fraction-static`, func(s *scanner, _ []string) {
 			s.fails(SGLang, Failure{Reason: NoMemoryForCache, Of: Cache})
 		}),
+		say(SGLang, "leave no GPU memory for the KV cache", `leave no GPU memory for the KV cache(?: under --mem-fraction-static=NUM)?(?:\. Raise --mem-fraction-static above NUM)?`, func(s *scanner, m []string) {
+			s.fails(SGLang, Failure{Reason: NoMemoryForCache, Of: Cache})
+			keep(&s.now.Capacity.Fraction, fraction(m[1]))
+			if m[2] != "" {
+				s.now.note("SGLang says that --mem-fraction-static must be above %s.", m[2])
+			}
+		}),
 	}
 }
 

@@ -38,6 +38,11 @@ func vllmStart() []pattern {
 		// vllm/worker/model_runner.py of 0.6 to 0.9, vllm/v1/worker/gpu_model_runner.py since 0.7.
 		say(VLLM, "Loading model weights took", `Loading model weights took SIZE`, vllmLoaded),
 		say(VLLM, "Model loading took", `Model loading took SIZE`, vllmLoaded),
+		// vllm/worker/hpu_model_runner.py, of Gaudi
+		onVLLM("Pre-loading model weights", `Pre-loading model weights on \S+ took SIZE of device memory \(SIZE/SIZE used\)`, func(_ *scanner, _ *Report, d *Device, m []string) {
+			d.put(Weights, size(m[1], m[2]))
+			keep(&d.Total, size(m[5], m[6]))
+		}),
 	}
 }
 

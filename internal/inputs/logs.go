@@ -39,7 +39,7 @@ var errorWords = []string{
 
 // engineWords stand in the lines by which engines say what takes their memory.
 var engineWords = []string{
-	"Loading model weights took", "Model loading took", "Available KV cache memory", "KV cache size:", "model weights take", "KV cache is needed",
+	"Loading model weights took", "Model loading took", "Pre-loading model weights on", "Available KV cache memory", "KV cache size:", "model weights take", "KV cache is needed",
 	"for the cache blocks", "stored in KV cache", "less than desired GPU memory utilization", "kv cache memory in use", "current vLLM instance can use", "Graph capturing finished", "Maximum concurrency for", // vLLM
 	"Load weight begin", "Load weight end", "KV Cache is allocated", "max_total_num_tokens=", "Memory pool end", // SGLang
 	"model buffer size", "KV buffer size", "RS buffer size", "compute buffer size", "projected to use", "memory breakdown [MiB]", // llama.cpp

@@ -114,16 +114,19 @@ func engineTitle(r *enginelog.Report) string {
 	return title
 }
 
+// proseWidth is how wide sentences are printed.
+const proseWidth = 80
+
 func writeEngine(a *cli.App, r *enginelog.Report, explains bool) {
 	writeEngineDevices(a, r)
 	writeCapacity(a.Stdout, r)
 	writeMoments(a, r.Moments)
 	writePlans(a, r.Plans)
 	if r.Failure != nil {
-		fmt.Fprintln(a.Stdout, engineFailure(r.Failure))
+		fmt.Fprint(a.Stdout, line.Wrap(engineFailure(r.Failure), proseWidth, "", ""))
 	}
 	for _, n := range r.Notes {
-		fmt.Fprintf(a.Stdout, "Note: %s\n", line.Line(n))
+		fmt.Fprint(a.Stdout, line.Wrap(line.Line(n), proseWidth, "Note: ", ""))
 	}
 	advice := r.Advice()
 	if !explains || len(advice) == 0 {
@@ -131,7 +134,7 @@ func writeEngine(a *cli.App, r *enginelog.Report, explains bool) {
 	}
 	fmt.Fprintln(a.Stdout, "What would help, in this order:")
 	for i, text := range advice {
-		fmt.Fprintf(a.Stdout, "%d. %s\n", i+1, text)
+		fmt.Fprint(a.Stdout, line.Wrap(text, proseWidth, fmt.Sprintf("%d. ", i+1), "   "))
 	}
 }
 

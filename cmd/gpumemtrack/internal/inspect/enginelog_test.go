@@ -32,7 +32,7 @@ func TestEngineLogs(t *testing.T) {
 		assert.Contains(t, out, "│ device │ 15.3 GiB │  143.4 MiB* │  4.2 GiB │ 19.7 GiB │")
 		assert.NotContains(t, out, "What would help")
 		out = runCommand(t, "explain", path)
-		assert.Contains(t, out, "131,072 tokens need 16.0 GiB, and there are 4.2 GiB; 34,816 tokens would fit\n")
+		assert.Contains(t, out, "cache: 131,072 tokens need 16.0 GiB, and there are 4.2 GiB; 34,816 tokens would\nfit\n")
 		assert.Contains(t, out, "1. Shorten the longest context: --max-model-len 34816.\n")
 	}
 	var packed bytes.Buffer
