@@ -22,6 +22,7 @@ var beginnings = map[*inputs.Kind][]string{
 		"timestamp, name, utilization.gpu [%], memory.used [MiB]\n", "index, memory.used [MiB], memory.total [MiB]", "# name, utilization.gpu [%]",
 		"2024/01/16 14:44:16.990, P8, 26, 0 %, 0 %, 23028 MiB, 22508 MiB, 7 MiB\n", "1024 MiB\n1025 MiB\n", "memory.used [MiB]\n1 MiB\n", "pid, process_name, used_gpu_memory [MiB]\n",
 		"<?xml version=\"1.0\" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM \"nvsmi_device_v12.dtd\">\n<nvidia_smi_log>", "#Date       Time        gpu     fb   bar1   ccpm\n", "# gpu   pid  type     fb   ccpm    command\n", "#gpu, pwr, gtemp\n",
+		"Mon Mar  2 10:00:00 2026\n+---+\n| NVIDIA-SMI 570.86.10              Driver Version: 570.86.10      CUDA Version: 12.8     |\n",
 	},
 	inputs.AMDSMI: {
 		`[{"gpu": 0, "usage": {"gfx_activity": {"value": 5}}, "mem_usage": {}}]`, `{"gpu_data": [{"gpu": 0}]}`, "gpu,gfx,gfx_clock,vram_used,vram_total\n", "timestamp,gpu,power_usage\n",

@@ -9,11 +9,11 @@ import (
 // What other tools print of GPU memory over time. Package nvml/recordings reads it.
 var (
 	NvidiaSMI = &Kind{
-		Name: "nvidia-smi", What: "a recording of nvidia-smi", Source: "nvidia-smi --query-gpu, --query-compute-apps, -q -x, dmon, pmon",
-		Sign:  "a CSV with columns such as memory.used, or cells such as 1024 MiB; XML with <nvidia_smi_log>; the header of dmon or pmon",
+		Name: "nvidia-smi", What: "a recording of nvidia-smi", Source: "nvidia-smi, --query-gpu, --query-compute-apps, -q -x, dmon, pmon",
+		Sign:  "a CSV with columns such as memory.used, or cells such as 1024 MiB; XML with <nvidia_smi_log>; the header of dmon or pmon; the table with NVIDIA-SMI",
 		Takes: []string{"chart"},
 		is: func(h *Head) bool {
-			return h.IsText() && (isQuery(h.Line()) || isMonitor(h) || strings.HasPrefix(h.text, "<") && h.Contains("<nvidia_smi_log"))
+			return h.IsText() && (isQuery(h.Line()) || isMonitor(h) || isSummary(h) || strings.HasPrefix(h.text, "<") && h.Contains("<nvidia_smi_log"))
 		},
 	}
 	AMDSMI = &Kind{
@@ -73,6 +73,13 @@ var TraceEvents = &Kind{
 }
 
 var recordings = []*Kind{Kineto, TraceEvents, RMM, ROCmSMI, AMDSMI, Gpustat, Nvitop, NvidiaSMI}
+
+// isSummary recognises the table of nvidia-smi without options, which begins with a time.
+func isSummary(h *Head) bool {
+	const most = 8
+	lines := h.Lines()
+	return slices.ContainsFunc(lines[:min(len(lines), most)], func(line string) bool { return strings.HasPrefix(line, "| NVIDIA-SMI ") })
+}
 
 // withUnit matches a cell of nvidia-smi without a header.
 var withUnit = regexp.MustCompile(`(^|, )\d+ MiB(,|$)`)

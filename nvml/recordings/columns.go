@@ -12,6 +12,7 @@ import (
 // The formats, as File.Format has them.
 const (
 	formatQuery   = "nvidia-smi --query-gpu"
+	formatSummary = "nvidia-smi"
 	formatApps    = "nvidia-smi --query-compute-apps"
 	formatDmon    = "nvidia-smi dmon"
 	formatPmon    = "nvidia-smi pmon"

@@ -15,6 +15,7 @@
 //     any order; units in the header, in the cells, or in neither. Headers may repeat, and a file may
 //     have several tables. Without a header, columns are found by their shape: see Config.Columns.
 //     The names are those of nvidia-smi --help-query-gpu, drivers 319 to 610.
+//   - nvidia-smi without options: its table, once or in a loop (-l, watch), since driver 361.
 //   - nvidia-smi -q -x: one document, or several one after the other (-l, or >> in a loop). DTDs
 //     nvsmi_device_v4 to v12.
 //   - nvidia-smi dmon and pmon, with the options -o D, T and DT, and --format csv.

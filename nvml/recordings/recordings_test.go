@@ -64,6 +64,10 @@ func TestFiles(t *testing.T) {
 			"GPU 0 MIG 1 memory used: 1 of 12.0 MiB to 12.0 MiB, of 19.5 GiB",
 			"GPU 1 memory used: 1 of 3.0 MiB to 3.0 MiB, of 40.0 GiB", "GPU 1 utilization: 0 of - to -, 1 missing",
 		}},
+		"table.txt": {"nvidia-smi", "2026-03-02 10:00:00 +0000 UTC", 5 * time.Second, []string{
+			"GPU 0 memory used: 2 of 19.5 GiB to 20.0 GiB, of 40.0 GiB", "GPU 0 utilization: 2 of 97 % to 98 %", "GPU 0 power: 2 of 52 W to 52 W", "GPU 0 temperature: 2 of 33 °C to 33 °C", "GPU 0 fan speed: 0 of - to -, 2 missing",
+			"GPU 1 memory used: 2 of 1.1 GiB to 1.1 GiB, of 24.0 GiB", "GPU 1 utilization: 2 of 3 % to 3 %", "GPU 1 power: 1 of 25 W to 25 W, 1 missing", "GPU 1 temperature: 2 of 45 °C to 45 °C", "GPU 1 fan speed: 2 of 30 % to 30 %",
+		}},
 		"dmon.txt": {"nvidia-smi dmon", "2026-03-01 10:11:12 +0000 UTC", 0, []string{"GPU 0 memory used: 1 of 17.8 GiB to 17.8 GiB"}},
 		"pmon.txt": {"nvidia-smi pmon", "0001-01-01 00:00:00 +0000 UTC", 0, []string{"GPU 0 pid 4711: 1 of 17.8 GiB to 17.8 GiB"}},
 		"gpustat.json": {"gpustat --json", "2026-03-02 10:00:00.123456 +0000 UTC", 0, []string{
@@ -79,6 +83,9 @@ func TestFiles(t *testing.T) {
 		assert.Equal(t, want.start, file.Recording.Start.String(), name)
 		assert.Equal(t, want.duration, file.Recording.Duration(), name)
 		assert.Equal(t, want.series, summary(file.Recording), name)
+		for _, note := range file.Notes {
+			assert.Equal(t, "the file has no times: the axis counts samples", note, name)
+		}
 	}
 }
 

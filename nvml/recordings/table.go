@@ -66,9 +66,10 @@ func skipLine(in *bufio.Reader) error {
 // columns are, if the file does not say it, and which rows belong to one moment.
 type tables struct {
 	*feed
-	clock  parser
-	number int
-	fixed  bool // the columns are given by the options
+	clock   parser
+	summary summary
+	number  int
+	fixed   bool // the columns are given by the options
 
 	separator string // between cells: ", ", ",", ";", a tab, or " " for blanks
 	header    string // the text of the header, which may come again
@@ -95,6 +96,11 @@ const (
 func (t *tables) line(text string, complete bool) error {
 	if text == t.header {
 		return nil
+	}
+	if text[0] == '|' || text[0] == '+' || !t.settled && text[0] >= 'A' && text[0] <= 'Z' || t.format == formatSummary {
+		if done, err := t.summary.line(t.feed, &t.clock, text); done || err != nil {
+			return err
+		}
 	}
 	if strings.HasPrefix(text, "#") {
 		if done, err := t.comment(text); done || err != nil {

@@ -171,7 +171,7 @@ func TestTimelines(t *testing.T) {
 // FuzzRead: what is read is a dump that can be written and read again.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(traceOf(event("15.5", 1, 1, 100, 1, 0), event("16.123", 1, 1, -100, 1, 0), called("cpu_op", "a", "15", "1", 1), called("python_function", "a.py(1): f", "14", "9", 1))))
-	f.Add([]byte(traceOf(event("1e9", 1, 1, 1<<62, 1, 0), event(strings.Repeat("9", 400), 1, 1, -1, 99, 1<<40), `{"name":"[memory]","args":{"Bytes":"x"}}`)))
+	f.Add([]byte(traceOf(event("1e9", 1, 1, 1<<62, 1, 0), event(strings.Repeat("9", 400), 1, 1, -1, 99, 1<<30), `{"name":"[memory]","args":{"Bytes":"x"}}`)))
 	f.Add([]byte(`{"deviceProperties":[{"id":0,"name":"\u001b[31m"}],"traceEvents":[` + event("0.9999999", 1, 1<<63, 5, 1, 0) + `]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		d, _, err := kineto.Read(bytes.NewReader(text))

@@ -37,7 +37,7 @@ func Chart(a *cli.App) *cobra.Command {
 
 A recording is a file of gpumemtrack record, which may still be running, or the
 output of another tool:
-  nvidia-smi --query-gpu=... --format=csv (any columns), -q -x, dmon, pmon
+  nvidia-smi, with --query-gpu=... --format=csv (any columns), -q -x, dmon, pmon
   amd-smi metric and monitor, rocm-smi (--csv or --json)
   gpustat --json, nvitop's ResourceMetricCollector
 It may be packed by gzip; - is standard input. Several files share one chart.
