@@ -101,6 +101,7 @@ type Capacity struct {
 	Fraction    *float64 `json:"fraction"`         // of the device that the engine was told to take
 	Layers      *int64   `json:"layers"`           // of the model
 	OnDevice    *int64   `json:"layers_on_device"` // layers on devices
+	Parallel    *int64   `json:"tensor_parallel"`  // devices that share each layer
 }
 
 // Projection is what llama.cpp expected to take before it loaded a model, on all devices.

@@ -88,7 +88,7 @@ Maximum concurrency for 20000 tokens per request: 1.56x
 (VllmWorkerProcess pid=521) INFO 04-12 08:21:19 [worker.py:267] model weights take 21.21GiB; non_torch_memory takes 0.20GiB; PyTorch activation peak memory takes 0.37GiB; the rest of the memory reserved for KV Cache is 1.57GiB.
 (VllmWorkerProcess pid=507) INFO 04-12 08:21:19 [worker.py:267] model weights take 21.21GiB; non_torch_memory takes 0.20GiB; PyTorch activation peak memory takes 0.37GiB; the rest of the memory reserved for KV Cache is 1.57GiB.
 `, "process 521 weights 21.2 GiB, outside PyTorch 204.8 MiB, activations 378.9 MiB, KV cache 1.6 GiB; process 507 weights 21.2 GiB, outside PyTorch 204.8 MiB, activations 378.9 MiB, KV cache 1.6 GiB",
-		`{"context_tokens":16384,"fraction":0.99}`},
+		`{"context_tokens":16384,"fraction":0.99,"tensor_parallel":2}`},
 	{"vLLM 0.11, three ranks", `(EngineCore_DP0 pid=99) INFO 10-01 10:00:00 [core.py:77] Initializing a V1 LLM engine (v0.11.0) with config: model='org/model', tokenizer='x', max_seq_len=32768, tensor_parallel_size=2
 (Worker_TP0 pid=101) INFO 10-01 10:00:10 [gpu_model_runner.py:2653] Model loading took 7.6065 GiB and 3.1 seconds
 (Worker_TP1 pid=102) INFO 10-01 10:00:10 [gpu_model_runner.py:2653] Model loading took 7.6065 GiB and 3.3 seconds
@@ -99,7 +99,7 @@ Maximum concurrency for 20000 tokens per request: 1.56x
 (EngineCore_DP0 pid=99) INFO 10-01 10:00:21 [kv_cache_utils.py:1087] GPU KV cache size: 359,232 tokens
 (EngineCore_DP0 pid=99) INFO 10-01 10:00:21 [kv_cache_utils.py:1091] Maximum concurrency for 32,768 tokens per request: 10.96x
 (Worker_TP0 pid=101) INFO 10-01 10:00:30 [gpu_model_runner.py:3480] Graph capturing finished in 5 secs, took 0.52 GiB
-`, "TP0 weights 7.6 GiB, KV cache 11.0 GiB, CUDA graphs 532.5 MiB; TP1 weights 7.6 GiB, KV cache 11.0 GiB", `{"context_tokens":32768,"requests":10.96,"tokens":359232}`},
+`, "TP0 weights 7.6 GiB, KV cache 11.0 GiB, CUDA graphs 532.5 MiB; TP1 weights 7.6 GiB, KV cache 11.0 GiB", `{"context_tokens":32768,"requests":10.96,"tensor_parallel":2,"tokens":359232}`},
 	{"vLLM 0.14, debug", `(EngineCore_DP0 pid=387) DEBUG 01-08 16:44:20 [gpu_worker.py:347] Initial free memory: 78.74 GiB; Requested memory: 0.900000 (util), 71.3 GiB
 (EngineCore_DP0 pid=387) DEBUG 01-08 16:44:20 [gpu_worker.py:353] Free memory after profiling: 62.4 GiB (total), 54.96 GiB (within requested)
 (EngineCore_DP0 pid=387) DEBUG 01-08 16:44:20 [gpu_worker.py:358] Memory profiling takes 3.20 seconds. Total non KV cache memory: 16.54GiB; torch peak memory increase: 1.21GiB; non-torch forward increase memory: 0.33GiB; weights memory: 15.0GiB.
@@ -147,7 +147,7 @@ Maximum concurrency for 20000 tokens per request: 1.56x
 [2026-03-01 10:00:20] Capture target decode CUDA graph end. bs=[1, 2], elapsed=2.00 s, mem usage=0.50 GB, avail mem=17.00 GB.
 [2026-03-01 10:00:20] Capture draft decode CUDA graph end. bs=[1, 2], elapsed=2.00 s, mem usage=0.25 GB, avail mem=16.75 GB.
 [2026-03-01 10:00:21] max_total_num_tokens=200000, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=66, context_len=262144, available_gpu_mem=16.60 GB
-`, "weights 31.0 GiB, recurrent states 24.7 GiB, KV cache 4.0 GiB, CUDA graphs 768.0 MiB", `{"context_tokens":262144,"fraction":0.82,"max_requests":66,"tokens":200000}`},
+`, "weights 31.0 GiB, recurrent states 24.7 GiB, KV cache 4.0 GiB, CUDA graphs 768.0 MiB", `{"context_tokens":262144,"fraction":0.82,"max_requests":66,"tensor_parallel":1,"tokens":200000}`},
 	{"SGLang, windows", `[2026-01-31 13:50:39 TP1] Use sliding window memory pool. full_layer_tokens=375360, swa_layer_tokens=300288
 [2026-01-31 13:50:39 TP1] KV Cache is allocated. #tokens: 300288, K size: 8.38 GB, V size: 5.59 GB
 [2026-01-31 13:50:39 TP1] KV Cache is allocated. #tokens: 375360, KV size: 3.43 GB

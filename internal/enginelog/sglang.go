@@ -30,6 +30,9 @@ func sglangWeights() []pattern {
 			if f := sglangFraction.FindStringSubmatch(s.text); f != nil {
 				r.Capacity.Fraction = fraction(f[1])
 			}
+			if n := sglangParallel.FindStringSubmatch(s.text); n != nil {
+				r.Capacity.Parallel = count(n[1])
+			}
 		}),
 		// sglang/srt/model_executor/model_runner.py
 		say(SGLang, "Init torch distributed", `Init torch distributed ends\..* mem usage=SIZE`, func(s *scanner, m []string) {
@@ -131,6 +134,7 @@ func sglangStarts(s *scanner, free *alloc.Bytes) *Report {
 
 var (
 	sglangFraction = regexp.MustCompile(`mem_fraction_static=([0-9.]+)`)
+	sglangParallel = regexp.MustCompile(`\btp_size=(\d{1,6})`)
 	sglangPrefix   = regexp.MustCompile(`\[(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d((?: (?:DP|TP|PP|EP|ATTN_\w+?|MOE_\w+?)\d{1,6})+)\]`)
 )
 

@@ -227,7 +227,7 @@ func (s *scanner) fails(engine Engine, f Failure) {
 var (
 	vllmWorker  = regexp.MustCompile(`\(((?:Engine|DPEngine|Worker|VllmWorker|RayWorker)\w*)(?:(?: rank=(\d{1,9}))? pid=(\d{1,12})|\))`)
 	vllmStage   = regexp.MustCompile(`\[Stage-(\d{1,6})\]`)
-	vllmSetting = regexp.MustCompile(`['" (]?(model|max_seq_len|max_model_len|gpu_memory_utilization)['"]?[=:] ?'?([^',)}]+)`)
+	vllmSetting = regexp.MustCompile(`['" (]?(model|max_seq_len|max_model_len|gpu_memory_utilization|tensor_parallel_size)['"]?[=:] ?'?([^',)}]+)`)
 )
 
 // vllmRank returns the name of the process that wrote a line, by its prefix: "(Worker_TP0 pid=101)" is TP0,
@@ -263,6 +263,8 @@ func vllmConfig(r *Report, line string) {
 			}
 		case "max_seq_len", "max_model_len":
 			keep(&r.Capacity.Context, count(m[2]))
+		case "tensor_parallel_size":
+			keep(&r.Capacity.Parallel, count(m[2]))
 		case "gpu_memory_utilization":
 			keep(&r.Capacity.Fraction, fraction(m[2]))
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 	"github.com/gpumemtrack/gpumemtrack/internal/enginelog"
 	"github.com/gpumemtrack/gpumemtrack/internal/inputs"
 	"github.com/gpumemtrack/gpumemtrack/internal/oomtext"
@@ -84,11 +86,33 @@ func writeEngines(a *cli.App, name string, reports []*enginelog.Report, failed *
 		}
 		fmt.Fprintf(a.Stdout, "%s, line %d of %s\n", engineTitle(r), r.Line, line.Line(name))
 		writeEngine(a, r, failed != nil)
+		if command := besideEstimate(r, name); failed != nil && command != "" {
+			fmt.Fprintf(a.Stdout, "Beside the estimate: %s\n", command)
+		}
 	}
 	if says {
 		fmt.Fprintf(a.Stdout, "\n%v", beside)
 	}
 	return nil
+}
+
+// plainWord is a word that a shell takes as it is.
+var plainWord = regexp.MustCompile(`^[\w./:+-]+$`)
+
+// besideEstimate returns the command that puts the log beside the estimate of its model; "" if the model is not known by
+// its name.
+func besideEstimate(r *enginelog.Report, file string) string {
+	if !plainWord.MatchString(r.Model) || !plainWord.MatchString(file) || r.Capacity.Context == nil || *r.Capacity.Context <= 0 {
+		return ""
+	}
+	if _, err := zoo.ByName(r.Model); err != nil {
+		return ""
+	}
+	command := fmt.Sprintf("%s estimate %s --serve --seq %d", cli.ProgramName, r.Model, *r.Capacity.Context)
+	if n := r.Capacity.Parallel; n != nil && *n > 1 {
+		command += fmt.Sprintf(" --tp %d", *n)
+	}
+	return command + " --measured " + file
 }
 
 // besideEngines returns the errors of a log without those that say less than an engine does of the same failure: that an

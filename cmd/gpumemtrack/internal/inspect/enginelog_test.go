@@ -35,6 +35,9 @@ func TestEngineLogs(t *testing.T) {
 		assert.Contains(t, out, "cache: 131,072 tokens need 16.0 GiB, and there are 4.2 GiB; 34,816 tokens would\nfit\n")
 		assert.Contains(t, out, "1. Shorten the longest context: --max-model-len 34816.\n")
 	}
+	named := strings.Replace(strings.Replace(text, "org/model-8b", "meta-llama/Llama-3.1-8B-Instruct", 1), "tensor_parallel_size=1", "tensor_parallel_size=2", 1)
+	require.NoError(t, os.WriteFile(path, []byte(named), 0o600))
+	assert.Contains(t, runCommand(t, "explain", path), "\nBeside the estimate: gpumemtrack estimate meta-llama/Llama-3.1-8B-Instruct --serve --seq 131072 --tp 2 --measured "+path+"\n")
 	var packed bytes.Buffer
 	zip := gzip.NewWriter(&packed)
 	_, err := zip.Write([]byte(text))
