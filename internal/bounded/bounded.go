@@ -1,5 +1,5 @@
 // Package bounded reads files that may be hostile, compressed by gzip or not: a small file costs little memory, whatever
-// sizes it claims.
+// sizes it claims. A text in UTF-16 is read as UTF-8.
 package bounded
 
 import (
@@ -81,6 +81,10 @@ func NewReader(r io.Reader, limit int64) (*Reader, error) {
 			return nil, Torn(err)
 		}
 		in = bufio.NewReaderSize(zip, 1<<16)
+	}
+	head, _ := in.Peek(4)
+	if order := utf16Of(head); order != nil {
+		in = bufio.NewReaderSize(newUTF16Reader(in, order), 1<<16)
 	}
 	b.text = in
 	return b, nil

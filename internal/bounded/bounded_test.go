@@ -3,10 +3,12 @@ package bounded_test
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"io"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"unicode/utf16"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -105,4 +107,25 @@ func TestReadAll(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	_, err = bounded.ReadAll(iotest.ErrReader(io.ErrClosedPipe), most)
 	assert.ErrorIs(t, err, io.ErrClosedPipe)
+}
+
+// TestUTF16: PowerShell writes so what is redirected into a file.
+func TestUTF16(t *testing.T) {
+	const text = "out of memory: größer\r\n\U0001f600 end"
+	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
+		file := order.AppendUint16(nil, 0xfeff)
+		for _, unit := range utf16.Encode([]rune(strings.Repeat(text, 1000))) {
+			file = order.AppendUint16(file, unit)
+		}
+		for _, file := range [][]byte{file, append(file, 'x'), pack(t, func(w io.Writer) { w.Write(file) })} {
+			got, err := io.ReadAll(open(t, file, 0))
+			require.NoError(t, err)
+			assert.Equal(t, strings.Repeat(text, 1000), string(got))
+		}
+	}
+	for _, other := range []string{"\xff\xfe", "\xff\xfe\x00\x00", "\xff\xfea", "\xfe\xff", "\xff"} {
+		got, err := io.ReadAll(open(t, []byte(other), 0))
+		require.NoError(t, err)
+		assert.Equal(t, other, string(got))
+	}
 }

@@ -82,7 +82,7 @@ func messages(err error, quiet bool) (all []string) {
 	if quiet && isClosedPipe(err) {
 		return nil
 	}
-	return append(all, strings.ReplaceAll(err.Error(), "\n", "; "))
+	return append(all, inPlainWords(err.Error()))
 }
 
 // isUnwritten reports whether an error is of a file that could not be written.
@@ -170,4 +170,11 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 		return UsageError("%s: %q is one word too many: see %s --help", cmd.Name(), args[0], cmd.CommandPath())
 	}
 	return nil
+}
+
+// inPlainWords returns the text of an error on one line, without the words that Go has for a file that ends too early.
+func inPlainWords(text string) string {
+	const early = "unexpected EOF" // io.ErrUnexpectedEOF
+	text = strings.TrimSuffix(strings.ReplaceAll(text, "\n", "; "), ": "+early)
+	return strings.ReplaceAll(text, early, "it ends too early")
 }
