@@ -57,15 +57,15 @@ func withoutAddress(name string) string {
 type stackFinder struct {
 	use     func(int64) error
 	frames  []mem.Frame // by the number of the name
-	threads map[thread]*walk
+	threads map[thread]*progress
 	table   tables.StackTable
 	nodes   map[node]int32           // paths of calls
 	paths   []node                   // by their number, from 1
 	ids     map[int32]tables.StackID // of the paths that were asked for
 }
 
-// walk is a thread's calls, and those that are open at the moment that was asked for last.
-type walk struct {
+// progress is a thread's calls, and those that are open at the moment that was asked for last.
+type progress struct {
 	calls []call
 	next  int
 	open  []openCall
@@ -80,13 +80,13 @@ type openCall struct {
 type node struct{ caller, name int32 }
 
 func (c *callsIn) stacks(use func(int64) error) *stackFinder {
-	f := &stackFinder{use: use, frames: make([]mem.Frame, len(c.names)), threads: make(map[thread]*walk), nodes: make(map[node]int32), paths: make([]node, 1), ids: make(map[int32]tables.StackID)}
+	f := &stackFinder{use: use, frames: make([]mem.Frame, len(c.names)), threads: make(map[thread]*progress), nodes: make(map[node]int32), paths: make([]node, 1), ids: make(map[int32]tables.StackID)}
 	for name, i := range c.names {
 		f.frames[i] = frameOf(name)
 	}
 	for on, list := range c.threads {
 		slices.SortStableFunc(list, func(x, y call) int { return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(y.to, x.to)) })
-		f.threads[on] = &walk{calls: list}
+		f.threads[on] = &progress{calls: list}
 	}
 	return f
 }
@@ -117,13 +117,13 @@ func (f *stackFinder) at(on thread, at int64) (tables.StackID, error) {
 }
 
 // close takes out the calls that ended before a moment.
-func (w *walk) close(at int64) {
+func (w *progress) close(at int64) {
 	for n := len(w.open); n > 0 && w.open[n-1].to < at; n-- {
 		w.open = w.open[:n-1]
 	}
 }
 
-func (w *walk) path() int32 {
+func (w *progress) path() int32 {
 	if len(w.open) == 0 {
 		return 0
 	}

@@ -52,6 +52,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/eventlog"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -279,6 +280,9 @@ func (t *trace) dumps() (*snapshot.Dump, *export.Usage, error) {
 			return nil, nil, err
 		}
 		d.Snapshot.Reserved = max(d.Snapshot.Reserved, reserved[of])
+		if of.kind != cpu {
+			d.Snapshot.Settings = map[string]string{walk.AllocatorSetting: walk.PyTorchAllocator}
+		}
 		if p, ok := t.properties[of.id]; ok && of.kind != cpu && p.Total > 0 {
 			d.Snapshot.DriverTotal = alloc.Bytes(p.Total)
 		}

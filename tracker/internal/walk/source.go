@@ -26,7 +26,7 @@ func SourceOf(s *snapshot.Snapshot) Source {
 		return BFC
 	}
 	_, settings := s.Settings["PYTORCH_CUDA_ALLOC_CONF"]
-	if settings || s.Cache == nil && s.Device == "cuda" && s.Origin == (snapshot.Origin{}) {
+	if settings || s.Settings[AllocatorSetting] == PyTorchAllocator || s.Cache == nil && s.Device == "cuda" && s.Origin == (snapshot.Origin{}) {
 		return PyTorch
 	}
 	return Tracker
@@ -36,6 +36,7 @@ func SourceOf(s *snapshot.Snapshot) Source {
 const (
 	AllocatorSetting = "allocator"
 	BFCAllocator     = "bfc"
+	PyTorchAllocator = "pytorch"
 )
 
 // NoHistory returns the error of a source whose file has no events. It says how to get a file that has them, and it is an

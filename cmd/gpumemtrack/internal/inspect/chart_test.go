@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/nvml"
@@ -26,4 +27,51 @@ func TestSidesAreTheChartsOwn(t *testing.T) {
 	require.NoError(t, draw(minPixels, maxPixels))
 	require.Error(t, draw(minPixels-1, maxPixels))
 	require.Error(t, draw(minPixels, maxPixels+1))
+}
+
+// TestChartOfOtherTools: one file, several, a pipe, and what cannot be drawn together.
+func TestChartOfOtherTools(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	timed := write("gpu.csv", "timestamp, index, memory.used [MiB]\n2026/03/02 10:00:00.000, 0, 1024 MiB\n2026/03/02 10:00:01.000, 0, 2048 MiB\n")
+	other := write("other.csv", "timestamp, index, memory.used [MiB]\n2026/03/02 10:00:00.500, 0, 512 MiB\n")
+	untimed := write("untimed.log", "loss 1\nindex, memory.used [MiB]\n0, 5 MiB\n")
+
+	out, errs, code := runs(t, "", "chart", timed)
+	require.Equal(t, 0, code, errs)
+	assert.Contains(t, out, "GPU 0 memory used")
+	assert.Contains(t, out, "2.0 GiB")
+	assert.FileExists(t, filepath.Join(dir, "gpu.png"))
+
+	page := filepath.Join(dir, "both.html")
+	out, errs, code = runs(t, "", "chart", timed, other, "-o", page)
+	require.Equal(t, 0, code, errs)
+	assert.Contains(t, out, "gpu.csv GPU 0 memory used")
+	assert.Contains(t, out, "other.csv GPU 0 memory used")
+
+	svg := filepath.Join(dir, "pipe.svg")
+	_, errs, code = runs(t, "index, memory.used [MiB]\n0, 5 MiB\n", "chart", "-", "-o", svg)
+	require.Equal(t, 0, code, errs)
+	assert.Contains(t, errs, "-: the file has no times: the axis counts samples")
+	text, err := os.ReadFile(svg)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "sample")
+
+	_, errs, code = runs(t, "", "chart", untimed, "-f", "-o", svg)
+	require.Equal(t, 0, code, errs)
+	assert.Contains(t, errs, `1 line holds no sample: line 1, "loss 1"`)
+	_, errs, code = runs(t, "", "chart", timed, untimed, "-f", "-o", svg)
+	assert.Equal(t, 2, code)
+	assert.Contains(t, errs, "say the time between samples of the other with --interval")
+	_, errs, code = runs(t, "", "chart", timed, untimed, "--interval", "1s", "-f", "-o", svg)
+	assert.Equal(t, 0, code, errs)
+	_, errs, _ = runs(t, "", "show", timed)
+	assert.Contains(t, errs, "is a recording of nvidia-smi: run gpumemtrack chart")
+	_, errs, code = runs(t, "", "chart", write("bare.csv", "100\n"), "-f", "-o", svg)
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errs, "help inputs lists what is read")
 }
