@@ -5,6 +5,7 @@ import "fmt"
 // DriverUse is what processes have done with the CUDA driver, in the order in which a program does it.
 type DriverUse int
 
+// The uses of the driver: each includes those before it.
 const (
 	NotLoaded   DriverUse = iota // no process has loaded libcuda
 	Loaded                       // one has loaded it, and may have looked up functions
