@@ -63,11 +63,11 @@ func (r *Report) vllmAdvice(f *Failure) []string {
 	return nil
 }
 
-// tooLong says how a request of the longest context would fit.
+// tooLong says how a request of the whole context length would fit.
 func (r *Report) tooLong(f *Failure) []string {
 	var advice []string
 	if f.Fits != nil && *f.Fits > 0 {
-		advice = append(advice, fmt.Sprintf("Shorten the longest context: --max-model-len %d.", *f.Fits))
+		advice = append(advice, fmt.Sprintf("Shorten the context length: --max-model-len %d.", *f.Fits))
 	}
 	short := alloc.Bytes(0)
 	if f.Needs != nil && f.Has != nil {

@@ -125,7 +125,7 @@ type Failure struct {
 // The reasons of a Failure.
 const (
 	NoMemoryForCache = "no memory is left for the KV cache"
-	RequestTooLong   = "one request of the longest context does not fit into the KV cache"
+	RequestTooLong   = "one request of the whole context length does not fit into the KV cache"
 	DeviceInUse      = "less memory is free than the engine is told to take"
 	MemoryReleased   = "another process released memory while the engine measured its own"
 	AllocationFailed = "the device refused an allocation"

@@ -135,7 +135,7 @@ func vllmCache() []pattern {
 		say(VLLM, "Auto-fit", `Auto-fit max_model_len: reduced from NUM to NUM`, func(s *scanner, m []string) {
 			r := s.report(VLLM)
 			keep(&r.Capacity.Context, count(m[2]))
-			r.note("vLLM shortened the longest context from %s to %s tokens, so that one request fits.", m[1], m[2])
+			r.note("vLLM shortened the context length from %s to %s tokens, so that one request fits.", m[1], m[2])
 		}),
 	}
 }
