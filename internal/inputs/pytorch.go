@@ -20,7 +20,7 @@ var PyTorchSnapshot = &Kind{
 // MemoryTimeline is before PyTorchSnapshot in the table: both may be a list of lists.
 var MemoryTimeline = &Kind{
 	Name: "memory-timeline", What: "a memory timeline of PyTorch's profiler", Source: "Profiler.export_memory_timeline, .json and .raw.json.gz",
-	Sign: "a JSON list that begins with a list of numbers", Takes: []string{"show", "diff"},
+	Sign: "a JSON list that begins with a list of numbers", Takes: []string{"show", "diff", "chart"},
 	is: func(h *Head) bool { return h.List() && timelineBegin.MatchString(h.text) },
 }
 

@@ -146,6 +146,12 @@ func (p *parser) parse(cell string) (at moment) {
 	return moment{}
 }
 
+// atSeconds is the moment of a number of seconds: since 1970, or since the start of a machine, which has no date.
+func atSeconds(seconds float64) moment {
+	const dated = 1e9 // September 2001
+	return moment{time.Unix(0, int64(seconds*1e9)).UTC(), true, seconds >= dated}
+}
+
 // epoch reads seconds since 1970, or milliseconds, microseconds or nanoseconds: the years 2001 to 2286 tell them apart.
 func epoch(cell string) moment {
 	v, err := strconv.ParseFloat(cell, 64)

@@ -21,6 +21,8 @@ const (
 	formatROCm    = "rocm-smi"
 	formatGpustat = "gpustat --json"
 	formatNvitop  = "nvitop"
+
+	formatTimeline = "export_memory_timeline of PyTorch's profiler"
 )
 
 // role is what a column holds beside quantities.

@@ -69,6 +69,11 @@ func (j *jsonReader) value(d *json.Decoder, bound *valueBound) error {
 	if _, err := d.Token(); err != nil {
 		return err
 	}
+	if next, err := firstByte(d); err == nil && next == '[' {
+		if err := j.timeline(d, bound); err != nil {
+			return err
+		}
+	}
 	for d.More() {
 		if err := j.one(d, bound); err != nil {
 			return err

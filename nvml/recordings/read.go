@@ -23,6 +23,8 @@
 //     --csv and --json (ROCm 4 to 7).
 //   - gpustat --json (0.4 to 1.1), and what nvitop's ResourceMetricCollector (0.10 to 1.7) collects, as
 //     JSON lines or as CSV.
+//   - the files of PyTorch's Profiler.export_memory_timeline, .json and .raw.json.gz (2.1 and later), as the sum of all
+//     categories. They do not name their device.
 //
 // Lines between those of a table, such as other output of a program, are left out and counted.
 //

@@ -128,6 +128,8 @@ func TestTexts(t *testing.T) {
 		"rocm-smi":             {`{"card0": {"GPU use (%)": "12", "VRAM Total Memory (B)": "17163091968", "VRAM Total Used Memory (B)": "1073741824"}, "card10": {"VRAM Total Used Memory (B)": "8589934592"}, "system": {"Driver version": "6"}}`, []string{"GPU 0 memory used: 1 of 1.0 GiB to 1.0 GiB, of 16.0 GiB", "GPU 0 utilization: 1 of 12 % to 12 %", "GPU 10 memory used: 1 of 8.0 GiB to 8.0 GiB"}, "the file has no times: the axis counts samples"},
 		"rocm-smi, CSV":        {"device,VRAM Total Memory (B),VRAM Total Used Memory (B),Card series\ncard0,17163091968,1073741824,Navi\ncard1,17163091968,2147483648,Navi\n", []string{"GPU 0 memory used: 1 of 1.0 GiB to 1.0 GiB, of 16.0 GiB", "GPU 1 memory used: 1 of 2.0 GiB to 2.0 GiB, of 16.0 GiB"}, "the file has no times: the axis counts samples"},
 		"nvitop":               {`{"run/timestamp": 1790857026.5, "run/host/memory_used (GiB)/mean": 91, "run/cuda:0 (gpu:3)/memory_used (MiB)/mean": 100, "run/cuda:0 (gpu:3)/memory_used (MiB)/max": 200, "run/cuda:0 (gpu:3)/gpu_utilization (%)/mean": 5, "run/cuda:0 (gpu:3)/gpu_utilization (%)/max": 9, "run/pid:1/cuda:0 (gpu:3)/gpu_memory (MiB)/mean": 7}`, []string{"GPU 3 memory used: 1 of 200.0 MiB to 200.0 MiB", "GPU 3 utilization: 1 of 5 % to 5 %"}, ""},
+		"memory timeline":      {"[[1790857026000000,1790857027000000],[[0,0,1024,0,0,0,0,0,0],[0,1048576,1048576,0,0,0,0,0,0]]]", []string{"GPU memory used: 2 of 1.0 KiB to 2.0 MiB"}, "the file does not say of which device it is; the line is the sum of all categories"},
+		"raw memory timeline":  {"[[-1,1,512,0],[1790857026000000000,2,512,4],[1790857027000000000,4,-512,4]]", []string{"GPU memory used: 2 of 512 B to 1.0 KiB"}, "the file does not say of which device it is; the line is the sum of all categories"},
 		"nvitop, CSV":          {"run/timestamp,run/gpu:0/memory_used (MiB)/max,run/gpu:1/memory_used (MiB)/max\n1790857026.5,100.5,200\n", []string{"GPU 0 memory used: 1 of 100.5 MiB to 100.5 MiB", "GPU 1 memory used: 1 of 200.0 MiB to 200.0 MiB"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -197,12 +199,13 @@ func TestOptions(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for text, says := range map[string]string{
-		"":           "not a recording of GPU memory: the file is empty",
-		"hello\n":    "not a recording of GPU memory: it is none of nvidia-smi",
-		"[1, 2]":     "it is JSON, with a number where gpustat, nvitop, amd-smi and rocm-smi have an object",
-		"[[1], [2]]": "it is JSON, with a list where gpustat",
-		`{"a": 1, `:  "the file is torn",
-		"<html>":     "not a recording of GPU memory",
+		"":                            "not a recording of GPU memory: the file is empty",
+		"hello\n":                     "not a recording of GPU memory: it is none of nvidia-smi",
+		"[1, 2]":                      "it is JSON, with a number where gpustat, nvitop, amd-smi and rocm-smi have an object",
+		"[[1], [2]]":                  "it is a JSON list, but no memory timeline of PyTorch",
+		"[[1,2],[[0,1],[0,2],[0,3]]]": "no memory timeline",
+		`{"a": 1, `:                   "the file is torn",
+		"<html>":                      "not a recording of GPU memory",
 		"# gpu        pid  type    sm   mem   enc   dec   command\n# Idx          #   C/G     %     %     %     %   name\n    0       4711     C     5     5     -     -   python3\n": "this log of nvidia-smi pmon has no memory: add -s m",
 		"timestamp, index, memory.used [MiB]\n2026/03/02 10:00:00.000, 0, 1 MiB\n2026/03/02 09:00:00.000, 0, 1 MiB\n":                                                                 "are these two recordings in one file?",
 	} {
@@ -277,7 +280,7 @@ func FuzzRead(f *testing.F) {
 	for _, text := range []string{
 		"timestamp, index, memory.used [MiB]\n2026/03/02 10:00:00.000, 0, 1 MiB\n", "40 MiB, 20 MiB, 18 MiB\n", "# gpu fb\n0 1\n",
 		"index, memory.used [MiB]\n0, " + strings.Repeat("9", 400) + " MiB\n0, 1e999 MiB\n0, 5 parsec\n0, \x1b[31m\x00\n",
-		`{"card0": {"VRAM Total Used Memory (B)": "` + strings.Repeat("9", 400) + `"}}`, `[{"gpu":0,"used_vram":{"value":{"value":1}}}]`, `{"a/gpu:0/memory_used (MiB)/max":1}`,
+		`{"card0": {"VRAM Total Used Memory (B)": "` + strings.Repeat("9", 400) + `"}}`, `[{"gpu":0,"used_vram":{"value":{"value":1}}}]`, `{"a/gpu:0/memory_used (MiB)/max":1}`, "[[100,200],[[0,0],[0,512]]]", "[[-1,1,5,0],[5,4,-5,0]]",
 		"\xff\xfei\x00", "\xfe\xff\x00i", "<nvidia_smi_log><gpu><gpu><gpu></gpu>", "\"memory.used [MiB]\",index\n\"1 MiB\n\",0\n", "GPU-0123456789, 00000000:01:00.0, 5 MiB\n",
 	} {
 		f.Add([]byte(text))

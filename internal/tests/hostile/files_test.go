@@ -314,6 +314,9 @@ var recordings = []file{
 	{"one long value.json", times(`{"gpus":[`, `{"index":0},`, 1<<24, `{}]}`)},
 	{"GPUs of gpustat.json", times(`{"query_time":"","gpus":[`, `{"index":0,"memory.used":1},`, 1<<18, `{}]}`)},
 	{"many values.json", times("", `{"card0":{"VRAM Total Used Memory (B)":"1e400"}}`, 1<<18, "")},
+	{"a long timeline.json", times("[[1", ",1", 1<<23, "],[[0]]]")},
+	{"sizes of a timeline.json", times("[[1],[", "[0,1],", 1<<20, "[0]]]")},
+	{"a deep timeline.json", times("[[1]", ",[[[", 1<<20, "")},
 	{"UTF-16.csv", times("\xff\xfe", "\x00\xd8", 1<<26, "")},
 }
 
