@@ -14,7 +14,7 @@ var (
 	}
 	EngineLog = &Kind{
 		Name: "engine", What: "a log of an engine's memory", Source: "vLLM, SGLang, llama.cpp, ollama, TensorRT-LLM, DeepSpeed, torchtitan, torchtune",
-		Sign: `lines such as "Model loading took" or "KV buffer size"`, Takes: []string{"show", "explain"},
+		Sign: `lines such as "Model loading took" or "KV buffer size"`, Takes: []string{"show", "explain", Measured},
 		Words: engineWords,
 	}
 	// Text is a text whose beginning shows no kind. It is not in the table.

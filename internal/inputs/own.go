@@ -3,16 +3,19 @@ package inputs
 // readsFiles are the commands that read live memory and histories.
 var readsFiles = []string{"show", "explain", "diff", "leaks", "layers", "replay", "convert"}
 
+// Measured is estimate with the flag that compares a model with a run of it: the files of runs are not those of models.
+const Measured = "estimate --measured"
+
 // What this module writes.
 var (
 	Dump = &Kind{
 		Name: "dump", What: "a dump", Source: "tracker.Dump, attach, a live page",
-		Sign: `JSON with "schema": "gpumemtrack.dump"`, Takes: append(readsFiles, "estimate"),
+		Sign: `JSON with "schema": "gpumemtrack.dump"`, Takes: append(readsFiles, Measured),
 		is: func(h *Head) bool { return h.schema("gpumemtrack.dump") },
 	}
 	Snapshot = &Kind{
 		Name: "snapshot", What: "a snapshot", Source: "tracker.Snapshot",
-		Sign: `JSON with "schema": "gpumemtrack.snapshot"`, Takes: append(readsFiles, "estimate"),
+		Sign: `JSON with "schema": "gpumemtrack.snapshot"`, Takes: append(readsFiles, Measured),
 		is: func(h *Head) bool { return h.schema("gpumemtrack.snapshot") },
 	}
 	Recording = &Kind{

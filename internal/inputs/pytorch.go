@@ -8,7 +8,7 @@ import (
 // What PyTorch writes about its memory, logs apart.
 var PyTorchSnapshot = &Kind{
 	Name: "pytorch-snapshot", What: "a memory snapshot of PyTorch", Source: "torch.cuda.memory._dump_snapshot",
-	Sign: `a pickle, or JSON with "segments" or "device_traces"`, Takes: append(readsFiles, "estimate"),
+	Sign: `a pickle, or JSON with "segments" or "device_traces"`, Takes: append(readsFiles, Measured),
 	is: func(h *Head) bool {
 		if h.list {
 			return h.members == nil || h.Has("total_size") || h.Has("address") || h.Has("action") || h.Has("blocks")

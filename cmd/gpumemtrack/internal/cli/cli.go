@@ -139,6 +139,13 @@ type App struct {
 	topics  map[*cobra.Command][]Topic
 }
 
+// Reading returns the same for a flag of the command that reads other kinds of files than the command itself.
+func (a *App) Reading(command string) *App {
+	other := *a
+	other.command = command
+	return &other
+}
+
 // WriteJSON prints a value as one line.
 func WriteJSON(w io.Writer, v any) error {
 	var text bytes.Buffer

@@ -8,6 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/internal/enginelog"
+	"github.com/gpumemtrack/gpumemtrack/internal/inputs"
 )
 
 // engineRun is what an engine logged beside an estimate.
@@ -20,7 +21,7 @@ type engineRun struct {
 
 // besideEngine compares what an engine logged with an estimate for a context; nil if the file is no log of an engine.
 func besideEngine(a *cli.App, path string, report *estimate.Report, context int) (*engineRun, error) {
-	in, err := cli.OpenInput(a, path, 0)
+	in, err := cli.OpenInput(a.Reading(inputs.Measured), path, 0)
 	if err != nil {
 		return nil, err
 	}

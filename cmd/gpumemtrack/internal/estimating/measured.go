@@ -16,6 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/internal/enginelog"
+	"github.com/gpumemtrack/gpumemtrack/internal/inputs"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -67,7 +68,7 @@ func (e *estimated) compareRun(a *cli.App) (*measured, error) {
 	if run, err := besideEngine(a, o.measured, r, e.Context); run != nil || err != nil {
 		return newMeasured(o.measured, run), err
 	}
-	dump, err := cli.OpenDump(a, o.measured, -1)
+	dump, err := cli.OpenDump(a.Reading(inputs.Measured), o.measured, -1)
 	if err != nil {
 		return nil, err
 	}
