@@ -1,6 +1,7 @@
 // Package files opens what the exporters and other programs write. It recognises a file by its
 // contents, not by its name: snapshots and dumps of this module, pprof profiles, PyTorch's memory
-// snapshots, and logs of BFC allocators. Each may be packed by gzip.
+// snapshots, traces and memory timelines of its profiler, logs of RMM, and logs of BFC allocators. Each
+// may be packed by gzip.
 package files
 
 import (
@@ -26,7 +27,7 @@ import (
 
 // File is a file that was read.
 type File struct {
-	Format string        `json:"format"` // "snapshot", "dump", "pprof profile", "PyTorch snapshot" or "log of a BFC allocator"
+	Format string        `json:"format"` // such as "dump", "pprof profile", "PyTorch snapshot" or "log of RMM"
 	Usage  *export.Usage `json:"usage"`  // Dump is nil for a pprof profile, and for a log without chunks. It has Others if the file has
 	// several devices. In a PyTorch snapshot from before 2.1, events have no times, and the time of
 	// the Snapshot is zero.
@@ -143,7 +144,7 @@ func read(r *bounded.Reader, head []byte, kind *inputs.Kind) (*File, error) {
 
 // unknown is the error of a file of no known kind.
 func unknown(head []byte) error {
-	return fmt.Errorf("%w: it begins with %q: want a snapshot or dump (JSON), a pprof profile, a PyTorch snapshot (pickle or JSON), or a log in which a BFC allocator ran out of memory", ErrFormat, head[:min(8, len(head))])
+	return fmt.Errorf("%w: it begins with %q: want a snapshot or dump (JSON), a pprof profile, a PyTorch snapshot (pickle or JSON), a trace of its profiler, a log of RMM, or a log in which a BFC allocator ran out of memory", ErrFormat, head[:min(8, len(head))])
 }
 
 func readTorch(r io.Reader) (*File, error) {
