@@ -20,7 +20,7 @@ const (
 // returns. Lines end at a newline, and have none; a carriage return before it is cut off.
 //
 // A line of more than MaxLine bytes is handled in parts: each begins at most MaxBefore bytes before a word, and all have
-// the line's number. Words must have at least two bytes. The error is the reader's, or nil at the end.
+// the line's number. Words must have at least three bytes. The error is the reader's, or nil at the end.
 func Lines(r io.Reader, words []string, handle func(number int, line []byte) (more bool)) error {
 	s := scanner{r: r, find: newFinder(words), data: make([]byte, 0, window), number: 1, handle: handle}
 	for {
