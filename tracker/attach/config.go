@@ -50,7 +50,7 @@ type Config struct {
 	Preload bool
 	// RingBufferBytes is the size of the ring buffer of unread events, rounded up to a power of two. A call
 	// takes 104 bytes; an allocation takes 160, and 8 for each native frame of its stack, 16 for each
-	// frame of Python. 0 means 32 MiB: some 75,000 allocations on stacks of 30 frames. The mapping counts
+	// frame of Python. 0 means 64 MiB: some 150,000 allocations on stacks of 30 frames. The mapping counts
 	// twice in the process's resident memory, since it is mapped twice in a row.
 	RingBufferBytes int
 	// maxEvents is how many events the history of a source keeps; 0 is 65,536.
@@ -69,7 +69,7 @@ type Config struct {
 }
 
 const (
-	defaultRing   = 32 << 20
+	defaultRing   = 64 << 20
 	defaultEvents = 1 << 16
 	defaultStacks = 1 << 18
 	minRing       = 1 << 16

@@ -79,7 +79,7 @@ them.`,
 	addJSONFlag(flags, &o.json, "print each table as a line of JSON; with a command, into this `FILE`")
 	flags.StringArrayVar(&o.libraries, "library", nil, "the `FILE` of a libcuda to watch; may be repeated (default: the one that a program on this machine loads)")
 	flags.StringArrayVar(&o.functions, "functions", nil, "a `PAIR` of functions to watch instead of the driver's, such as 'libpool.so:take(size=2,out=3),give(address=1)' or one of "+strings.Join(attach.Pairs(), ", ")+"; may be repeated")
-	flags.Var(cli.SizeFlag(&o.ringBuffer), "ring-buffer", "memory for calls that were not read yet, as a `SIZE`: a larger one loses none of a program with very many calls (default 32MiB)")
+	flags.Var(cli.SizeFlag(&o.ringBuffer), "ring-buffer", "memory for calls that were not read yet, as a `SIZE`: a larger one loses none of a program with very many calls (default 64MiB)")
 	flags.BoolVar(&o.stacks, "stacks", false, "print the call stacks of the peak at the end, not only their lines")
 	flags.BoolVar(&o.preload, "preload", false, "load a small library in front of libcuda instead of setting probes: for a command only, needs a C compiler but no privileges")
 	return cmd
