@@ -48,11 +48,9 @@ package recordings
 import (
 	"bufio"
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"unicode/utf16"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
@@ -86,8 +84,8 @@ func Read(r io.Reader, o Config) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	in, err := asUTF8(bufio.NewReaderSize(unpacked, maxLine))
-	if err != nil {
+	in := bufio.NewReaderSize(unpacked, maxLine)
+	if err := skipMark(in); err != nil {
 		return nil, bounded.Torn(err)
 	}
 	head, err := in.Peek(headSize)
@@ -124,51 +122,14 @@ func isOwn(head []byte) bool {
 	return bytes.HasPrefix(line, []byte("{")) && bytes.Contains(line, []byte(`"gpumemtrack.recording/`)) || bytes.HasPrefix(line, []byte("time_seconds,gpu,"))
 }
 
-// asUTF8 returns a reader of UTF-8 without a byte order mark. PowerShell's > writes UTF-16.
-func asUTF8(in *bufio.Reader) (*bufio.Reader, error) {
+// skipMark skips the byte order mark of UTF-8.
+func skipMark(in *bufio.Reader) error {
 	mark, err := in.Peek(3)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+	if bytes.HasPrefix(mark, []byte{0xef, 0xbb, 0xbf}) {
+		_, err = in.Discard(len(mark))
 	}
-	switch {
-	case bytes.HasPrefix(mark, []byte{0xef, 0xbb, 0xbf}):
-		_, err := in.Discard(3)
-		return in, err
-	case bytes.HasPrefix(mark, []byte{0xff, 0xfe}):
-		return bufio.NewReaderSize(&utf16Reader{in: in, order: binary.LittleEndian}, maxLine), nil
-	case bytes.HasPrefix(mark, []byte{0xfe, 0xff}):
-		return bufio.NewReaderSize(&utf16Reader{in: in, order: binary.BigEndian}, maxLine), nil
+	if errors.Is(err, io.EOF) {
+		return nil
 	}
-	return in, nil
-}
-
-// utf16Reader turns UTF-16 into UTF-8. What is outside the basic plane, which no tool prints, becomes U+FFFD.
-type utf16Reader struct {
-	in      *bufio.Reader
-	order   binary.ByteOrder
-	pending []byte
-	begun   bool
-}
-
-func (u *utf16Reader) Read(p []byte) (n int, err error) {
-	for n < len(p) {
-		if len(u.pending) == 0 {
-			var unit [2]byte
-			if _, err := io.ReadFull(u.in, unit[:]); err != nil {
-				if errors.Is(err, io.ErrUnexpectedEOF) {
-					err = io.EOF // half a character
-				}
-				return n, err
-			}
-			mark := !u.begun
-			u.begun = true
-			if r := utf16.Decode([]uint16{u.order.Uint16(unit[:])})[0]; !mark {
-				u.pending = append(u.pending[:0], string(r)...)
-			}
-			continue
-		}
-		copied := copy(p[n:], u.pending)
-		n, u.pending = n+copied, u.pending[copied:]
-	}
-	return n, nil
+	return err
 }
