@@ -210,7 +210,7 @@ func TestManyThreads(t *testing.T) {
 // TestUnreadRingBuffer: while the reader does nothing, 200 threads allocate 80,000 times in functions that it has not seen. Nothing is lost
 // but the callers of some, and their stacks say so.
 func TestUnreadRingBuffer(t *testing.T) {
-	w := newWatcher(t, Config{})
+	w := newWatcher(t, Config{RingBufferBytes: 64 << 20})
 	c := start(t, w, buildC(t, "-DLINKED", "-O1", "-fomit-frame-pointer"), "leak", "1", "wait", "many", "400")
 	require.Eventually(t, func() bool { w.Sync(); return len(w.Sources()) > 0 }, time.Minute, 10*time.Millisecond)
 	w.mu.Lock()

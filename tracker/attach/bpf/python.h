@@ -98,13 +98,13 @@ static INLINE void py_decode(struct py_frame *f, const struct py_layout *l, cons
 	f->where = (unsigned)(l->is_index ? instruction : instruction - f->code);
 }
 
-// py_digest returns a digest of a head. Two that differ in one word never have the same.
+// py_digest returns a digest of a head. Two that differ in one word never have the same. The multiplications do not wait for each other.
 static INLINE word py_digest(const word *head)
 {
-	word digest = 1;
+	word digest = 1, power = 0x9e3779b97f4a7c15;
 #pragma GCC unroll 11
-	for (int i = 0; i < PY_HEAD_WORDS; i++)
-		digest = (digest ^ head[i]) * 0x9e3779b97f4a7c15;
+	for (int i = 0; i < PY_HEAD_WORDS; i++, power *= 0x9e3779b97f4a7c15)
+		digest += head[i] * power;
 	return digest ^ digest >> 29;
 }
 
