@@ -47,6 +47,7 @@ type Watcher struct {
 	prior          map[uint32]*ledger.Prior // of processes that ran before they were watched
 	returnsNothing map[int]bool             // indexes of functions that return nothing according to their file
 	sources        []*Source                // oldest first
+	all            allProcesses
 	closed         bool
 	drained        chan struct{} // closed when all earlier events are read; nil if no Sync waits
 
@@ -86,7 +87,7 @@ func New(cfg Config) (*Watcher, error) {
 		}
 		go w.discovery.ScanLoop(cfg.searchEvery)
 	}
-	p.ReadExecs(w.discovery.ProgramStarted, w.pythons.AwaitInterpreter)
+	p.ReadExecs(w.programStarted, w.awaitInterpreter)
 	go w.read()
 	return w, nil
 }
@@ -198,6 +199,7 @@ const maxSources = 1 << 10
 
 // addSource adds a source, and drops the oldest if there are too many. The caller holds mu.
 func (w *Watcher) addSource(s *Source) {
+	w.dropEnded(maxSources - 1)
 	if len(w.sources) == maxSources {
 		w.sources = slices.Delete(w.sources, 0, 1)
 		w.accuracy.Warn(time.Since(w.start), fmt.Sprintf("there were more than %d processes: the oldest are forgotten", maxSources))
@@ -224,7 +226,7 @@ func (w *Watcher) String() string {
 func (w *Watcher) Warnings() (all []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.accuracy.Texts()
+	return append(w.accuracy.Texts(), w.processWarnings()...)
 }
 
 // DriverUse returns the furthest that any of the processes has gone, those that have ended included.

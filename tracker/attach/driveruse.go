@@ -27,13 +27,3 @@ func (u DriverUse) String() string {
 	}
 	return fmt.Sprintf("DriverUse(%d)", int(u))
 }
-
-// used records what a process has done with the driver.
-func (w *Watcher) used(u DriverUse) {
-	for {
-		before := w.use.Load()
-		if before >= int64(u) || w.use.CompareAndSwap(before, int64(u)) {
-			return
-		}
-	}
-}

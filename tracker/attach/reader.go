@@ -52,6 +52,8 @@ func (w *Watcher) apply(e *event.Event) {
 			w.tree.SetMaps(e.PID, p.symbols.Maps())
 		}
 		delete(w.processes, w.tree.Fork(e))
+	case event.Joined:
+		w.join(e, p, now)
 	case event.Execed:
 		w.exec(e, p, now)
 	case event.CodeLoaded:
@@ -75,6 +77,16 @@ func (w *Watcher) apply(e *event.Event) {
 	}
 }
 
+// used records what a process has done with the driver.
+func (w *Watcher) used(u DriverUse) {
+	for {
+		before := w.use.Load()
+		if before >= int64(u) || w.use.CompareAndSwap(before, int64(u)) {
+			return
+		}
+	}
+}
+
 // since returns how long after the start of the watcher a time by the clock of the events is.
 func (w *Watcher) since(clock uint64) time.Duration {
 	return max(0, time.Duration(int64(clock-w.clock)))
@@ -82,6 +94,10 @@ func (w *Watcher) since(clock uint64) time.Duration {
 
 // exec ends the program of a process. The memory that it held is freed.
 func (w *Watcher) exec(e *event.Event, p *watchedProcess, now time.Duration) {
+	if w.watchesAll() {
+		w.end(e.PID, p, e.LostBefore(), now) // the new one joins at its first call
+		return
+	}
 	began := now
 	if generation := e.Args[0]; generation != 0 { // it precedes the event: the new interpreter may have been found in between
 		began = w.since(generation)
@@ -101,17 +117,22 @@ func (w *Watcher) exit(e *event.Event, p *watchedProcess, now time.Duration) {
 	if p != nil {
 		p.ledger.EndThread(e.TID)
 	}
-	if last := e.Args[0] == 1; !last {
-		return
+	if last := e.Args[0] == 1; last {
+		w.end(e.PID, p, e.LostBefore(), now)
 	}
+}
+
+// end ends a process, of which a number of events is known to be lost.
+func (w *Watcher) end(pid uint32, p *watchedProcess, lost uint64, now time.Duration) {
 	w.mu.Lock()
-	delete(w.prior, e.PID)
+	delete(w.prior, pid)
 	if p != nil {
+		p.lost(lost, p.joined)
 		p.exit(now)
 	}
 	w.mu.Unlock()
-	w.tree.Exit(e.PID, w.start.Add(now))
-	delete(w.processes, e.PID)
+	w.tree.Exit(pid, w.start.Add(now))
+	delete(w.processes, pid)
 }
 
 // call applies a call of a watched function. The first one of a process makes its ledgers.
@@ -143,6 +164,7 @@ func (w *Watcher) answer() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.count()
+	w.sweep()
 	if w.drained != nil {
 		close(w.drained)
 		w.drained = nil
@@ -169,25 +191,31 @@ type processState struct {
 	origin  snapshot.Origin // with the program that it runs now, or ran last
 	end     time.Time       // the zero time while it runs
 	sources map[ledger.Device]*Source
+
+	joined   time.Time        // when it was first heard of
+	accuracy *ledger.Accuracy // the watcher's, unless every process is watched
 }
 
 func newProcess(w *Watcher, pid uint32) *watchedProcess {
 	start := w.tree.Start(pid)
 	p := &watchedProcess{
-		w: w, processState: &processState{sources: make(map[ledger.Device]*Source)},
+		w: w, processState: &processState{sources: make(map[ledger.Device]*Source), joined: time.Now(), accuracy: &w.accuracy},
 		symbols: symbols.NewProcess(int(pid), start, w.events, w.pythons, w.cfg.maxStacks),
 	}
 	w.mu.Lock()
 	prior := w.prior[pid]
+	if w.all.since != 0 {
+		p.accuracy = &ledger.Accuracy{Start: w.start}
+	}
 	w.mu.Unlock()
-	p.ledger = ledger.NewProcess(w.functions, w.returnsNothing, p.symbols.Stacks(), prior, &w.accuracy, p.newLedger)
+	p.ledger = ledger.NewProcess(w.functions, w.returnsNothing, p.symbols.Stacks(), prior, p.accuracy, p.newLedger)
 	p.setOrigin(int(pid), start)
 	return p
 }
 
 // newLedger makes the source of a device, and returns its ledger. The caller holds w.mu.
 func (p *watchedProcess) newLedger(d ledger.Device, prior *ledger.Prior) *ledger.Ledger {
-	s := &Source{w: p.w, process: p.processState, device: d, ledger: ledger.New(p.symbols.Stacks(), p.w.cfg.maxEvents), priorBytes: prior.On(d)}
+	s := &Source{w: p.w, process: p.processState, device: d, ledger: ledger.New(p.symbols.Stacks(), p.w.eventsKept()), priorBytes: prior.On(d)}
 	p.sources[d] = s
 	p.w.addSource(s)
 	return s.ledger

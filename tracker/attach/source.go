@@ -54,6 +54,14 @@ func (s *Source) Origin() snapshot.Origin {
 	return s.process.origin
 }
 
+// Ended returns when the process ended, or executed another program where every process is watched; the
+// zero time while it runs.
+func (s *Source) Ended() time.Time {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	return s.process.end
+}
+
 // Device returns the device's name and number as the process counts them: "GPU" and its ordinal.
 // Pinned host memory, and memory of a context from before the watcher, have a name of their own and
 // the ordinal 0. The blocks of a caching allocator are "PyTorch's blocks, GPU", with the ordinal of the
@@ -194,10 +202,10 @@ func (s *Source) markAfter(seq int) (*snapshot.Mark, <-chan struct{}, error) {
 // Dump returns all that is known at one instant, for the export packages. If the ledger may be
 // inaccurate, Reason has the watcher's Warnings.
 func (s *Source) Dump() *snapshot.Dump {
-	reason := strings.Join(append([]string{"attach"}, s.w.Warnings()...), "; ")
 	used, total := s.driver()
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
+	reason := strings.Join(append([]string{"attach"}, s.warnings()...), "; ")
 	return &snapshot.Dump{
 		Reason: reason, Build: &debug.BuildInfo{Path: s.process.origin.Program},
 		Snapshot: s.copyLedger(true, used, total), Marks: slices.Clone(s.recent),

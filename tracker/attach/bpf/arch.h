@@ -28,7 +28,8 @@ struct thread_struct {
 
 struct task_struct {
 	int tgid;
-	struct task_struct *real_parent;
+	uint64_t start_time;
+	struct task_struct *real_parent, *group_leader;
 	struct mm_struct *mm;
 	struct signal_struct *signal;
 	struct thread_struct thread;
@@ -62,7 +63,8 @@ static __always_inline word return_address(registers *r) { return r->regs[30]; }
 
 struct task_struct {
 	int tgid;
-	struct task_struct *real_parent;
+	uint64_t start_time;
+	struct task_struct *real_parent, *group_leader;
 	struct mm_struct *mm;
 	struct signal_struct *signal;
 } __attribute__((preserve_access_index));

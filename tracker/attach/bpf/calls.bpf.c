@@ -33,7 +33,7 @@ static INLINE struct scratch *scratch_of(word id)
 // report_entry writes an event of the arguments of a call.
 static INLINE void report_entry(word id, uint32_t index, const word *args)
 {
-	struct event *e = reserve(id, index, CALL_ENTRY, SHORT_SIZE);
+	struct event *e = reserve_call(id, index, CALL_ENTRY);
 	if (!e)
 		return;
 	for (int i = 0; i < ARGUMENT_COUNT; i++)
@@ -46,7 +46,7 @@ SEC("uprobe.multi/enter")
 int enter(registers *r)
 {
 	word id = bpf_get_current_pid_tgid(), args[] = ARGUMENTS(r), stack = STACK_POINTER(r);
-	if (!watching(id))
+	if (!watching(id) && !join(id))
 		return 0;
 	uint32_t index = attachment(r);
 	struct function *f = bpf_map_lookup_elem(&functions, &index);
@@ -142,7 +142,7 @@ int leave(registers *r)
 		return 0;
 	if (f->flags & RECORDS_STACK)
 		return start_stack(r, id, g, index, f, c->args, PROGRAM_COUNTER(r));
-	struct event *e = reserve(id, index, CALL_RETURN, SHORT_SIZE);
+	struct event *e = reserve_call(id, index, CALL_RETURN);
 	if (!e)
 		return 0;
 	fill_results(e, f, c->args, RESULT(r));
@@ -173,6 +173,8 @@ int note(registers *r)
 {
 	word id = bpf_get_current_pid_tgid(), args[ARGUMENT_COUNT];
 	struct generation *g = watching(id);
+	if (!g)
+		g = join(id);
 	if (!g)
 		return 0;
 	uint32_t at = attachment(r);

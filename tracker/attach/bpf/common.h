@@ -17,7 +17,7 @@ typedef _Bool bool;
 enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PROG_ARRAY = 3, BPF_MAP_TYPE_LRU_HASH = 9, BPF_MAP_TYPE_RINGBUF = 27 };
 enum { BPF_ANY, BPF_NOEXIST };
 enum { BPF_RB_NO_WAKEUP = 1 };
-enum { BPF_RB_AVAIL_DATA };
+enum { BPF_RB_AVAIL_DATA, BPF_RB_RING_SIZE, BPF_RB_CONS_POS, BPF_RB_PROD_POS };
 
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -209,8 +209,13 @@ static INLINE struct generation *watching(word id)
 	return bpf_map_lookup_elem(&watched, &pid);
 }
 
+#include "all.h"
+
+// lose counts an event that was dropped: where every process is watched, as one of the current process.
 static INLINE void lose(void)
 {
+	if (lose_of(bpf_get_current_pid_tgid()))
+		return;
 	uint32_t count = LOST_COUNT, since = LOST_SINCE;
 	word *n = bpf_map_lookup_elem(&loss, &count), *first = bpf_map_lookup_elem(&loss, &since);
 	if (n)
@@ -244,4 +249,13 @@ static INLINE struct event *reserve(word id, uint32_t function, uint32_t phase, 
 	e->head = record_of(id, function, phase);
 	e->result = e->out = e->pitch = 0;
 	return e;
+}
+
+// reserve_call reserves an event of a call without a stack.
+static INLINE struct event *reserve_call(word id, uint32_t function, uint32_t phase)
+{
+	if (has_room(id, SHORT_SIZE))
+		return reserve(id, function, phase, SHORT_SIZE);
+	lose();
+	return NULL;
 }

@@ -8,11 +8,12 @@ enum phase {
 	CALL_RETURN,
 	FORKED,        // args[0] is the new process
 	EXECED,        // see report_exec
-	EXITED,        // a thread; args[0] is 1 if it was the last of its process
+	EXITED,        // a thread; args[0] is 1 if it was the last of its process, which has lost args[5] events
 	CODE_LOADED,   // of the preloaded library alone
 	STACK_PART,    // see struct stack_part
 	CODE_UNLOADED, // code may be unmapped from now on
 	PYTHON_CODE,   // see struct code_copy
+	JOINED,        // a process is watched from now on: args[0] is when its program began
 };
 
 // unwind_end says why a stack ends.

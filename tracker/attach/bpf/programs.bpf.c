@@ -6,8 +6,8 @@
 #include "code.bpf.c"
 #include "stack.bpf.c"
 #include "frames.bpf.c"
-#include "calls.bpf.c"
 #include "tree.bpf.c"
+#include "calls.bpf.c"
 
 char __license[] SEC("license") = "Dual MIT/GPL";
 

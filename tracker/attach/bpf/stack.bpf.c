@@ -99,7 +99,7 @@ static INLINE void output(struct scratch *s, word flags)
 {
 	uint32_t size = offsetof(struct event, frames) + 8 * (2 * (uint32_t)s->event.python + s->event.total);
 	asm volatile("" : "+r"(size));
-	if (size > sizeof s->event || bpf_ringbuf_output(&ring, &s->event, size, flags))
+	if (size > sizeof s->event || !has_room(bpf_get_current_pid_tgid(), size) || bpf_ringbuf_output(&ring, &s->event, size, flags))
 		lose();
 }
 

@@ -42,6 +42,7 @@ static INLINE void report_exec(word id, word now, const char *path)
 		return;
 	describe(e, now, now);
 	bpf_get_current_comm(&e->args[3], 2 * sizeof *e->args);
+	e->args[5] = lost_of(id);
 	e->result = BPF_CORE_READ(task, mm, end_code);
 	e->out = BPF_CORE_READ(task, mm, exe_file, f_inode, i_ino);
 	e->pitch = BPF_CORE_READ(task, real_parent, tgid);
@@ -65,6 +66,52 @@ static INLINE void forget(word id)
 	bpf_map_delete_elem(&scratches, &id);
 }
 
+// join begins to watch the current process, where every process is watched, at its first call. The reader must see it before it ends.
+static INLINE struct generation *join(word id)
+{
+	uint32_t pid = id >> 32;
+	struct task_struct *task = (void *)bpf_get_current_task();
+	if (!watching_all())
+		return NULL;
+	word now = bpf_ktime_get_ns(), began = BPF_CORE_READ(task, group_leader, start_time), *program = bpf_map_lookup_elem(&programs, &pid);
+	struct generation g = {now, now};
+	if (program && *program > began) // else that is of an earlier process with the number
+		began = *program;
+	if (!bpf_map_update_elem(&watched, &pid, &g, BPF_NOEXIST)) { // else another thread was first, or there are too many
+		struct exec x = {.pid = pid, .generation = now};
+		bpf_ringbuf_output(&execs, &x, sizeof x, 0);
+		report(id, JOINED, began, now, 0);
+	}
+	struct generation *its = watching(id);
+	if (!its)
+		lose();
+	return its;
+}
+
+// leave_all ends the program of a process, which is watched again when it calls a watched function.
+static INLINE void leave_all(word id)
+{
+	uint32_t pid = id >> 32;
+	word now = bpf_ktime_get_ns();
+	if (!watching_all())
+		return;
+	bpf_map_update_elem(&programs, &pid, &now, BPF_ANY);
+	bpf_map_delete_elem(&watched, &pid);
+	bpf_map_delete_elem(&shares, &pid);
+}
+
+// report_exit writes the event of the end of a thread, with the losses of its process.
+static INLINE void report_exit(word id, bool last)
+{
+	struct event *e = reserve(id, 0, EXITED, SHORT_SIZE);
+	if (!e)
+		return;
+	describe(e, last, 0);
+	if (last)
+		e->args[5] = lost_of(id);
+	bpf_ringbuf_submit(e, 0);
+}
+
 SEC("raw_tracepoint/sched_process_fork")
 int forked(word *ctx)
 {
@@ -83,6 +130,14 @@ int execed(word *ctx)
 {
 	word id = bpf_get_current_pid_tgid();
 	struct linux_binprm *program = (void *)ctx[2];
+	if (watching_all()) {
+		if (watching(id)) {
+			forget(id);
+			report_exec(id, bpf_ktime_get_ns(), BPF_CORE_READ(program, interp));
+		}
+		leave_all(id);
+		return 0;
+	}
 	if (!watching(id))
 		return 0;
 	struct exec x = {.pid = id >> 32, .generation = renew(id >> 32)};
@@ -109,7 +164,11 @@ int exited(word *ctx)
 	if (last)
 		bpf_map_delete_elem(&watched, &pid);
 	forget(id);
-	report(id, EXITED, last, 0, 0);
+	report_exit(id, last);
+	if (last && watching_all()) {
+		bpf_map_delete_elem(&programs, &pid);
+		bpf_map_delete_elem(&shares, &pid);
+	}
 	return 0;
 }
 

@@ -24,6 +24,7 @@ const (
 	StackPart    // no event: a part of the stack of the thread's next event
 	CodeUnloaded // code may be unmapped from now on
 	PythonCode   // the thread runs a new code object of Python: see CodeObject
+	Joined       // the process is watched from now on: Args[0] is when its program began, see Machine
 )
 
 // Event is what a probe, or the preloaded library, reports.
@@ -62,6 +63,10 @@ func (e *Event) Comm() string {
 	text, _, _ := bytes.Cut(name[:], []byte{0})
 	return strings.ToValidUTF8(string(text), "\uFFFD")
 }
+
+// LostBefore returns, for the end of a program by Execed or Exited, how many of its events were dropped. It is
+// counted by process only where every process is watched: see Machine.
+func (e *Event) LostBefore() uint64 { return e.Args[5] }
 
 // StackEnd is why a stack that a probe unwound ends.
 type StackEnd uint8

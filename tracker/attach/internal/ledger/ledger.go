@@ -295,6 +295,11 @@ func (l *Ledger) Levels() snapshot.Levels {
 // Peak returns the highest sum of live buffers.
 func (l *Ledger) Peak() mem.Tally { return l.peak }
 
+// Entries returns how many live buffers, call sites and events are kept, which take some hundred bytes each.
+func (l *Ledger) Entries() int {
+	return len(l.live) + len(l.sites) + len(l.retired) + len(l.events.kept)
+}
+
 // Copy copies the ledger to a snapshot: the sums and, if whole, the live buffers. epoch is the time that
 // the times of its events count from. memory is the type of the buffers of retired sites.
 func (l *Ledger) Copy(at *snapshot.Snapshot, epoch time.Time, memory alloc.Memory, whole bool) {

@@ -6,4 +6,4 @@
 // again, and fails if they are not those of the source.
 package probes
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target amd64,arm64 -cc clang-14 -strip llvm-strip-14 -cflags "-O2 -Wall -Wextra -Werror -Wno-unused-parameter -mcpu=v3 -ffreestanding" -type event -type stack_part -type code_copy -type exec -type generation -type rule_key programs ../../bpf/programs.bpf.c
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target amd64,arm64 -cc clang-14 -strip llvm-strip-14 -cflags "-O2 -Wall -Wextra -Werror -Wno-unused-parameter -mcpu=v3 -ffreestanding" -type event -type stack_part -type code_copy -type exec -type generation -type rule_key -type share programs ../../bpf/programs.bpf.c

@@ -197,6 +197,15 @@ type programsScratch struct {
 	Event        programsEvent
 }
 
+type programsShare struct {
+	_      structs.HostLayout
+	Bytes  uint32
+	Before uint32
+	Mark   uint64
+	Lost   uint64
+	Since  uint64
+}
+
 type programsStackPart struct {
 	_    structs.HostLayout
 	Head struct {
@@ -261,14 +270,17 @@ type programsUnwindRule struct {
 const (
 	programsMapChanges       = "changes"
 	programsMapEmptyScratch  = "empty_scratch"
+	programsMapEverything    = "everything"
 	programsMapExecs         = "execs"
 	programsMapFunctions     = "functions"
 	programsMapInterpreters  = "interpreters"
 	programsMapKnownCodes    = "known_codes"
 	programsMapLoss          = "loss"
+	programsMapPrograms      = "programs"
 	programsMapRing          = "ring"
 	programsMapRules         = "rules"
 	programsMapScratches     = "scratches"
+	programsMapShares        = "shares"
 	programsMapStaticProbes  = "static_probes"
 	programsMapTailCalls     = "tail_calls"
 	programsMapThreads       = "threads"
@@ -358,14 +370,17 @@ type programsProgramSpecs struct {
 type programsMapSpecs struct {
 	Changes      *ebpf.MapSpec `ebpf:"changes"`
 	EmptyScratch *ebpf.MapSpec `ebpf:"empty_scratch"`
+	Everything   *ebpf.MapSpec `ebpf:"everything"`
 	Execs        *ebpf.MapSpec `ebpf:"execs"`
 	Functions    *ebpf.MapSpec `ebpf:"functions"`
 	Interpreters *ebpf.MapSpec `ebpf:"interpreters"`
 	KnownCodes   *ebpf.MapSpec `ebpf:"known_codes"`
 	Loss         *ebpf.MapSpec `ebpf:"loss"`
+	Programs     *ebpf.MapSpec `ebpf:"programs"`
 	Ring         *ebpf.MapSpec `ebpf:"ring"`
 	Rules        *ebpf.MapSpec `ebpf:"rules"`
 	Scratches    *ebpf.MapSpec `ebpf:"scratches"`
+	Shares       *ebpf.MapSpec `ebpf:"shares"`
 	StaticProbes *ebpf.MapSpec `ebpf:"static_probes"`
 	TailCalls    *ebpf.MapSpec `ebpf:"tail_calls"`
 	Threads      *ebpf.MapSpec `ebpf:"threads"`
@@ -407,14 +422,17 @@ func (o *programsObjects) Close() error {
 type programsMaps struct {
 	Changes      *ebpf.Map `ebpf:"changes"`
 	EmptyScratch *ebpf.Map `ebpf:"empty_scratch"`
+	Everything   *ebpf.Map `ebpf:"everything"`
 	Execs        *ebpf.Map `ebpf:"execs"`
 	Functions    *ebpf.Map `ebpf:"functions"`
 	Interpreters *ebpf.Map `ebpf:"interpreters"`
 	KnownCodes   *ebpf.Map `ebpf:"known_codes"`
 	Loss         *ebpf.Map `ebpf:"loss"`
+	Programs     *ebpf.Map `ebpf:"programs"`
 	Ring         *ebpf.Map `ebpf:"ring"`
 	Rules        *ebpf.Map `ebpf:"rules"`
 	Scratches    *ebpf.Map `ebpf:"scratches"`
+	Shares       *ebpf.Map `ebpf:"shares"`
 	StaticProbes *ebpf.Map `ebpf:"static_probes"`
 	TailCalls    *ebpf.Map `ebpf:"tail_calls"`
 	Threads      *ebpf.Map `ebpf:"threads"`
@@ -425,14 +443,17 @@ func (m *programsMaps) Close() error {
 	return _ProgramsClose(
 		m.Changes,
 		m.EmptyScratch,
+		m.Everything,
 		m.Execs,
 		m.Functions,
 		m.Interpreters,
 		m.KnownCodes,
 		m.Loss,
+		m.Programs,
 		m.Ring,
 		m.Rules,
 		m.Scratches,
+		m.Shares,
 		m.StaticProbes,
 		m.TailCalls,
 		m.Threads,

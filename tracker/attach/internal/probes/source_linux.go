@@ -41,6 +41,7 @@ type Source struct {
 	record      ringbuf.Record
 	prioritized sync.Once // see raisePriority
 
+	mappings     *mappings              // see ReadMappings; nil if they are not read
 	execs        *ringbuf.Reader        // see ReadExecs
 	execsHandled chan (<-chan struct{}) // see waitForExecs
 	Starts       StartRecords
@@ -76,6 +77,35 @@ func (s *Source) CodeGeneration(pid int) (generation, since uint32, ok bool) {
 // Unwatch removes a process. Its descendants stay.
 func (s *Source) Unwatch(pid int) { _ = s.maps.Watched.Delete(uint32(pid)) } // it may have ended
 
+// WatchAll begins to report on every process of the machine. It implements event.Machine.
+func (s *Source) WatchAll() (since uint64, err error) {
+	since = event.Now()
+	if err := s.maps.Everything.Put(uint32(0), since); err != nil {
+		return 0, fmt.Errorf("watch all processes: %w", err)
+	}
+	return since, nil
+}
+
+// LostBy returns the number of dropped events of a process, and the time of the first.
+func (s *Source) LostBy(pid int) (count, since uint64) {
+	var its programsShare
+	if s.collection == nil || s.maps.Shares.Lookup(uint32(pid), &its) != nil {
+		return 0, 0
+	}
+	return its.Lost, its.Since
+}
+
+// ReadMappings reads what processes map. It implements event.Machine.
+func (s *Source) ReadMappings(mapped func(event.Mapping), missed func()) error {
+	m, err := openMappings()
+	if err != nil {
+		return err
+	}
+	s.mappings = m
+	go m.read(mapped, missed)
+	return nil
+}
+
 // raisePriority locks the goroutine to a thread and raises its priority: beside hundreds of threads that
 // only allocate it would fall behind. The thread ends with the goroutine.
 func raisePriority() {
@@ -102,6 +132,8 @@ func (s *Source) Next(e *event.Event) error {
 				continue
 			case e.Phase == event.Execed:
 				e.Start = s.Starts.take(event.Program{PID: e.PID, Number: e.Args[0]})
+			case e.Phase == event.Joined:
+				e.Start = s.Starts.take(event.Program{PID: e.PID, Number: e.Args[1]})
 			case e.End == event.UnknownFunction:
 				e.StackCopy = s.stackCopies[e.TID]
 			}
@@ -164,6 +196,10 @@ func (s *Source) Interrupt() {
 
 // Detach removes the probes. What they wrote can still be read.
 func (s *Source) Detach() {
+	if s.mappings != nil {
+		s.mappings.close()
+		s.mappings = nil
+	}
 	var all sync.WaitGroup
 	for _, l := range s.attached {
 		all.Go(func() { l.Close() }) // each waits for an RCU grace period: in parallel they share it

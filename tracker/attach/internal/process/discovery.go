@@ -36,6 +36,8 @@ type Discovery struct {
 	pids   map[int]bool
 	failed map[string]bool // files that could not be probed, which are tried once
 	exists map[string]bool // wanted libraries with a file
+	loaded map[int]loaded  // by process; nil unless every process is watched
+	given  bool            // the files of libcuda were given
 
 	folders []string // that processes were in, latest last
 }
@@ -54,8 +56,9 @@ type Reporter interface {
 
 // probed is a file whose functions have probes. No call of a program that started later is missed.
 type probed struct {
-	file  os.FileInfo
-	since uint64 // by the clock of the events
+	file    os.FileInfo
+	library string
+	since   uint64 // by the clock of the events
 }
 
 const maxFailed = 1 << 10
@@ -101,6 +104,7 @@ func (l *Discovery) remove(pid int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.pids, pid)
+	delete(l.loaded, pid)
 }
 
 // probe probes a file, once. isNew is true for a watched library that had no probes before. The
@@ -118,7 +122,7 @@ func (l *Discovery) probe(path, library string) (its probed, isNew bool, err err
 	if err := l.events.ProbeLibrary(path, library); err != nil {
 		return its, false, fmt.Errorf("%s: %w", path, err)
 	}
-	its = probed{info, event.Now()}
+	its = probed{info, library, event.Now()}
 	l.files = append(l.files, its)
 	return its, library != event.Loader, nil
 }
@@ -137,6 +141,7 @@ func (l *Discovery) findVoidResults(path, library string) {
 func (l *Discovery) ProbeFirst(given []string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.given = given != nil
 	for _, library := range l.wanted {
 		paths := given
 		switch {
@@ -209,6 +214,9 @@ func (l *Discovery) probeLoaded() (late map[int]string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	late = make(map[int]string)
+	if l.loaded != nil {
+		return late, nil // they are found by Mapped
+	}
 	for pid := range maps.Keys(l.pids) {
 		at := time.Now()
 		mappings, err := procfs.ReadMaps(pid)

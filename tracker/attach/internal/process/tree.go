@@ -54,6 +54,21 @@ func (t *Tree) Fork(e *event.Event) (child uint32) {
 	return child
 }
 
+// Join adds a process that runs already.
+func (t *Tree) Join(e *event.Event) {
+	t.record(e.PID, uint32(e.Args[1]), e.Args[2], e.Start, nil, "")
+}
+
+// Gone returns the processes that are not watched any more, although no event said that they have ended.
+func (t *Tree) Gone() (all []uint32) {
+	for pid := range t.starts {
+		if _, _, ok := t.events.CodeGeneration(int(pid)); !ok {
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
 // Exec replaces the program of a process, which ended at a time. The old mappings would name the wrong
 // code.
 func (t *Tree) Exec(e *event.Event, end time.Time) event.StartRecord {

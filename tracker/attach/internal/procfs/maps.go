@@ -91,18 +91,26 @@ func HasEnded(pid int) bool {
 	return err != nil
 }
 
-// Descendants returns the process tree below a process.
-func Descendants(pid int) (all []int) {
-	entries, err := os.ReadDir("/proc")
+// Processes returns the numbers of all processes.
+func Processes() (all []int) {
+	folder, err := os.Open("/proc")
 	if err != nil {
 		return nil
 	}
-	children := make(map[int][]int)
-	for _, e := range entries {
-		child, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
+	defer folder.Close()
+	names, _ := folder.Readdirnames(-1)
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			all = append(all, pid)
 		}
+	}
+	return all
+}
+
+// Descendants returns the process tree below a process.
+func Descendants(pid int) (all []int) {
+	children := make(map[int][]int)
+	for _, child := range Processes() {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
 		if err != nil {
 			continue

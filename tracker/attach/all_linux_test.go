@@ -1,0 +1,270 @@
+//go:build amd64 || arm64
+
+package attach
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
+)
+
+// driverCopy returns a folder with a copy of the emulated driver that no other test uses.
+func driverCopy(t testing.TB) string {
+	t.Helper()
+	libs, err := gpuemu.Build()
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	text, err := os.ReadFile(filepath.Join(libs.Dir, "libcuda.so.1"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "libcuda.so.1"), text, 0o755))
+	return dir
+}
+
+// newAll watches every process that has loaded the driver of a folder.
+func newAll(t testing.TB, dir string, cfg Config) *Watcher {
+	t.Helper()
+	newWatcher(t, Config{}).Close() // or the test is skipped
+	cfg.Libraries = []string{filepath.Join(dir, "libcuda.so.1")}
+	w, err := New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, w.Close()) })
+	require.NoError(t, w.WatchAll())
+	return w
+}
+
+// startBy starts a client on the driver of a folder. No watcher knows of it.
+func startBy(t testing.TB, dir, path string, args ...string) *client {
+	t.Helper()
+	return start(t, nil, "env", append([]string{"LD_LIBRARY_PATH=" + dir, path}, args...)...)
+}
+
+// running returns what the sources of a process that runs have live, and their warnings.
+func running(w *Watcher, pid int) (live map[alloc.Ptr]alloc.Bytes, warnings []string) {
+	live = make(map[alloc.Ptr]alloc.Bytes)
+	for _, s := range w.Sources() {
+		if s.Origin().PID != pid || !s.Ended().IsZero() {
+			continue
+		}
+		for a := range s.Snapshot().Allocations() {
+			live[a.Ptr] = a.Requested
+		}
+		w.mu.Lock()
+		warnings = append(warnings, s.process.accuracy.Texts()...)
+		w.mu.Unlock()
+	}
+	return live, warnings
+}
+
+// TestAll: processes that were not started by the watcher, before and after it.
+func TestAll(t *testing.T) {
+	dir := driverCopy(t)
+	path := buildC(t, "-DLINKED")
+	before := startBy(t, dir, path, "leak", "2", "pause", "free", "leak", "3")
+	before.live(t)
+	w := newAll(t, dir, Config{})
+	after := startBy(t, dir, path, everything...)
+	want := after.live(t)
+	w.Sync()
+	live, warnings := running(w, after.Process.Pid)
+	assert.Equal(t, want, live)
+	assert.Empty(t, warnings)
+	assert.Empty(t, w.Warnings())
+	after.end(t)
+
+	fmt.Fprintln(before.in)
+	all := before.live(t)
+	w.Sync()
+	live, warnings = running(w, before.Process.Pid)
+	assert.Equal(t, all, live)
+	assert.Len(t, warnings, 1, "frees of what it had before")
+	for _, s := range w.Sources() {
+		if s.Origin().PID == before.Process.Pid {
+			assert.EqualValues(t, -1, s.PriorBytes())
+		}
+	}
+	assert.Eventually(t, func() bool { w.Sync(); l, _ := running(w, after.Process.Pid); return len(l) == 0 }, time.Minute, 10*time.Millisecond)
+}
+
+// TestAFloodIsItsOwnLoss: a process that calls more than the ring buffer holds loses its own events, and no others.
+func TestAFloodIsItsOwnLoss(t *testing.T) {
+	dir := driverCopy(t)
+	path := buildC(t, "-DLINKED")
+	w := newAll(t, dir, Config{RingBufferBytes: minRing})
+	w.mu.Lock() // nothing is read meanwhile
+	flood := startBy(t, dir, path, "churn", "2000", "leak", "1")
+	flood.live(t)
+	quiet := startBy(t, dir, path, "leak", "3", "foreign")
+	want := quiet.live(t)
+	w.mu.Unlock()
+	w.Sync()
+	live, warnings := running(w, quiet.Process.Pid)
+	assert.Equal(t, want, live)
+	assert.Empty(t, warnings)
+	_, warnings = running(w, flood.Process.Pid)
+	require.Len(t, warnings, 1)
+	assert.Contains(t, warnings[0], "events were lost")
+	require.Len(t, w.Warnings(), 1)
+	assert.Contains(t, w.Warnings()[0], fmt.Sprintf("client[%d]", flood.Process.Pid))
+	for _, s := range w.Sources() {
+		assert.Equal(t, s.Origin().PID == flood.Process.Pid, strings.Contains(s.Dump().Reason, "lost"))
+	}
+	flood.end(t)
+	assert.Eventually(t, func() bool { w.Sync(); live, _ := running(w, flood.Process.Pid); return len(live) == 0 }, time.Minute, 10*time.Millisecond)
+	assert.Len(t, w.Warnings(), 1, "they stay known")
+}
+
+var allFor = flag.Duration("attach.all", 0, "how long TestAllThatComeAndGo takes")
+
+// TestAllThatComeAndGo has 40 processes at a time that start, allocate, and end: short ones, those that fork and that execute others, and those in
+// another root with a driver of their own. Each ledger is what the driver says, and the watcher's memory does not grow.
+func TestAllThatComeAndGo(t *testing.T) {
+	length := *allFor
+	switch {
+	case length == 0 && long.Enabled():
+		length = time.Minute
+	case length == 0:
+		length = 8 * time.Second
+	}
+	dir := driverCopy(t)
+	linked, opened := buildC(t, "-DLINKED"), buildC(t)
+	executes := build(t, "execs", func(out, libs string) *exec.Cmd {
+		return exec.Command(compiler(), "-g", "-O1", "-Wall", "-Werror", "-o", out, "testdata/execs.c", "-L"+libs, "-l:libcuda.so.1", "-lpthread")
+	})
+	root := otherRoot(t, linked, dir)
+	w := newAll(t, dir, Config{})
+	kinds := []comer{
+		{args: []string{linked, "leak", "3"}},
+		{args: []string{opened, "threads", "4", "leak", "3", "foreign"}},
+		{args: []string{"sh", "-c", linked + " leak 2 </dev/null >/dev/null; exec " + linked + " leak 5"}},
+		{args: []string{linked, "fork", "leak", "4", "churn", "50"}},
+		{args: []string{executes, "4", "3", "1000"}, last: 1},
+		{args: []string{"/client", "leak", "3", "contexts"}, root: root},
+	}
+	end := time.Now().Add(length)
+	var all sync.WaitGroup
+	var done atomic.Int64
+	for i := range 40 {
+		all.Go(func() {
+			state := filepath.Join(dir, fmt.Sprintf("state-%d", i))
+			for n := i; time.Now().Before(end) && !t.Failed(); n++ {
+				kinds[n%len(kinds)].check(t, w, dir, state)
+				done.Add(1)
+			}
+		})
+	}
+	time.Sleep(length / 3)
+	before := ownMemory()
+	all.Wait()
+	w.Sync()
+	after := ownMemory()
+	t.Logf("%d processes, of which %d were dropped; memory %v after a third, %v at the end", done.Load(), w.Dropped(), before, after)
+	assert.Empty(t, w.Warnings())
+	assert.Less(t, after, before+before/4+32*alloc.MiB)
+	assert.Eventually(t, func() bool {
+		w.Sync()
+		return !slices.ContainsFunc(w.Sources(), func(s *Source) bool { return s.Ended().IsZero() })
+	}, time.Minute, 10*time.Millisecond, "all have ended")
+}
+
+// comer is a process that comes and goes.
+type comer struct {
+	args []string
+	root string
+	last int // number of buffers at the end, if it does not list them
+}
+
+// check runs the process, and compares its ledger with what it says.
+func (c comer) check(t *testing.T, w *Watcher, dir, state string) {
+	env, err := gpuemu.Options{State: state}.Environ()
+	if !assert.NoError(t, err) {
+		return
+	}
+	defer os.Remove(state)
+	cmd := exec.Command(c.args[0], c.args[1:]...)
+	cmd.Env, cmd.Stderr = append(env, "LD_LIBRARY_PATH="+dir), os.Stderr
+	if c.root != "" {
+		cmd.Env = append(env, "LD_LIBRARY_PATH=/", "GPUEMU_STATE=/"+filepath.Base(state))
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: c.root}
+		cmd.Dir = "/"
+		defer os.Remove(filepath.Join(c.root, filepath.Base(state)))
+	}
+	its := &client{Cmd: cmd}
+	its.in, err = cmd.StdinPipe()
+	assert.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	assert.NoError(t, err)
+	its.out = bufio.NewScanner(out)
+	if !assert.NoError(t, cmd.Start()) {
+		return
+	}
+	defer cmd.Wait()
+	defer its.in.Close()
+	want := its.live(t)
+	w.Sync()
+	live, warnings := running(w, cmd.Process.Pid)
+	if c.last == 0 {
+		assert.Equal(t, want, live, "%v", c.args)
+	} else {
+		assert.Len(t, live, c.last, "%v", c.args)
+	}
+	assert.Empty(t, warnings, "%v", c.args)
+}
+
+// otherRoot returns a folder with a client and all that it is linked with. The driver is the same file as in dir.
+func otherRoot(t *testing.T, client, dir string) string {
+	t.Helper()
+	root := t.TempDir()
+	ldd := exec.Command("ldd", client)
+	ldd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir)
+	out, err := ldd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	files := map[string]string{client: "client", filepath.Join(dir, "libcuda.so.1"): "libcuda.so.1"}
+	for _, m := range regexp.MustCompile(`(/\S+) \(0x`).FindAllStringSubmatch(string(out), -1) {
+		if filepath.Dir(m[1]) != dir {
+			files[m[1]] = m[1]
+		}
+	}
+	for from, to := range files {
+		to = filepath.Join(root, to)
+		require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
+		if filepath.Base(to) == "libcuda.so.1" {
+			require.NoError(t, os.Link(from, to))
+			continue
+		}
+		text, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(to, text, 0o755))
+	}
+	return root
+}
+
+// ownMemory returns the anonymous memory of this process.
+func ownMemory() alloc.Bytes {
+	debug.FreeOSMemory()
+	text, _ := os.ReadFile("/proc/self/status")
+	_, rest, _ := strings.Cut(string(text), "RssAnon:")
+	var kib alloc.Bytes
+	fmt.Sscan(rest, &kib)
+	return kib * alloc.KiB
+}
