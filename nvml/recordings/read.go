@@ -78,7 +78,7 @@ func ReadFile(name string, o Config) (*File, error) {
 	return file, nil
 }
 
-// Read reads a recording as ReadFile does, from any reader, such as a pipe.
+// Read reads a recording as ReadFile does, from any reader, such as a pipe. The errors are those of ReadFile, without the name.
 func Read(r io.Reader, o Config) (*File, error) {
 	unpacked, err := bounded.NewReader(r, largest)
 	if err != nil {

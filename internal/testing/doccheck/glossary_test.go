@@ -22,7 +22,7 @@ var rules = []struct {
 	word          string // of the glossary
 	never, except *regexp.Regexp
 }{
-	{"call site", regexp.MustCompile(`(?i)\bsites?\b|Sites?\b|_sites?\b`), regexp.MustCompile(`(?i)(call|cross|same|web)[-_ ]?sites?|/site-functions/`)},
+	{"call site", regexp.MustCompile(`(?i)\bsites?\b|Sites?\b|_sites?\b`), regexp.MustCompile(`(?i)(call|cross|same|web)[-_ ]?sites?|/site-functions/|\bsite-packages/`)},
 	{"inactive", regexp.MustCompile(`(?i)\b(cached|unused) (memory|bytes|blocks?|segments?)\b|\bfree blocks?\b|free memory (in|of) the cache`), nil},
 	{"reclaimable", regexp.MustCompile(`(?i)\breleasable\b|\bstuck memory\b|memory is stuck|stuck_bytes|\blost buffers?\b|own[-_ ]peak`), nil},
 	{"reserved", regexp.MustCompile(`(?i)\bheld memory|memory held by the cache`), nil},

@@ -161,8 +161,8 @@ func (f *stackFinder) stack(path int32) (tables.StackID, error) {
 // function matches the name of a Python function: "torch/nn/modules/module.py(1511): _call_impl".
 var function = regexp.MustCompile(`^(.+)\((\d{1,9})\): (.*)$`)
 
-// sitePackages stands before the files of PyTorch, from whose paths the profiler cuts the folder that it is installed in.
-const sitePackages = "site-packages/"
+// packagesFolder stands before the files of PyTorch, from whose paths the profiler cuts the folder that it is installed in.
+const packagesFolder = "site-packages/"
 
 func frameOf(name string) mem.Frame {
 	m := function.FindStringSubmatch(name)
@@ -171,7 +171,7 @@ func frameOf(name string) mem.Frame {
 	}
 	line, _ := strconv.Atoi(m[2])
 	if strings.HasPrefix(m[1], "torch/") {
-		m[1] = sitePackages + m[1]
+		m[1] = packagesFolder + m[1]
 	}
 	return mem.Frame{File: m[1], Line: line, Function: m[3]}
 }

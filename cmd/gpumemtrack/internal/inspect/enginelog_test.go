@@ -32,8 +32,8 @@ func TestEngineLogs(t *testing.T) {
 		assert.Contains(t, out, "│ device │ 15.3 GiB │  143.4 MiB* │  4.2 GiB │ 19.7 GiB │")
 		assert.NotContains(t, out, "What would help")
 		out = runCommand(t, "explain", path)
-		assert.Contains(t, out, "cache: 131,072 tokens need 16.0 GiB, and there are 4.2 GiB; 34,816 tokens would\nfit\n")
-		assert.Contains(t, out, "1. Shorten the longest context: --max-model-len 34816.\n")
+		assert.Contains(t, strings.Join(strings.Fields(out), " "), "KV cache: 131,072 tokens need 16.0 GiB, and there are 4.2 GiB; 34,816 tokens would fit")
+		assert.Contains(t, out, "1. Shorten the context length: --max-model-len 34816.\n")
 	}
 	named := strings.Replace(strings.Replace(text, "org/model-8b", "meta-llama/Llama-3.1-8B-Instruct", 1), "tensor_parallel_size=1", "tensor_parallel_size=2", 1)
 	require.NoError(t, os.WriteFile(path, []byte(named), 0o600))
