@@ -354,7 +354,9 @@ func TestPreloadWithoutACache(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	cfg := Config{Preload: true, Libraries: []string{filepath.Join(libs.Dir, "libcuda.so.1")}}
-	for _, cache := range []string{"/proc/none", ""} {
+	refuses := t.TempDir() // root, too, cannot make a folder in what is there
+	require.NoError(t, os.Symlink("/proc/self", filepath.Join(refuses, "gpumemtrack")))
+	for cache, reason := range map[string]string{"/proc/none": "/proc/none", "": "HOME", refuses: "shim-building"} {
 		t.Setenv("XDG_CACHE_HOME", cache)
 		t.Setenv("HOME", "")
 		w, err := New(cfg)
@@ -369,6 +371,7 @@ func TestPreloadWithoutACache(t *testing.T) {
 		_, err = New(cfg)
 		assert.ErrorContains(t, err, "XDG_CACHE_HOME")
 		assert.ErrorContains(t, err, "another user can write there")
+		assert.ErrorContains(t, err, reason)
 		require.NoError(t, os.Chmod(own, 0o755))
 	}
 }

@@ -27,7 +27,7 @@ struct thread_struct {
 } __attribute__((preserve_access_index));
 
 struct task_struct {
-	int tgid;
+	int pid, tgid;
 	uint64_t start_time;
 	struct task_struct *real_parent, *group_leader;
 	struct mm_struct *mm;
@@ -62,7 +62,7 @@ enum { POPS_RETURN = 0 };
 static __always_inline word return_address(registers *r) { return r->regs[30]; }
 
 struct task_struct {
-	int tgid;
+	int pid, tgid;
 	uint64_t start_time;
 	struct task_struct *real_parent, *group_leader;
 	struct mm_struct *mm;

@@ -208,7 +208,7 @@ int copy_code(registers *r)
 {
 	word id = bpf_get_current_pid_tgid();
 	uint32_t pid = id >> 32;
-	struct scratch *s = bpf_map_lookup_elem(&scratches, &id);
+	struct scratch *s = scratch_in_use(id);
 	struct interpreter *p = bpf_map_lookup_elem(&interpreters, &pid);
 	if (!s)
 		return 0;

@@ -224,6 +224,16 @@ static INLINE void lose(void)
 		*first = bpf_ktime_get_ns();
 }
 
+// scratch_in_use returns the scratch buffer that an earlier program of the chain filled. NULL if the map has dropped it since, for a thread that
+// called first: the event is lost then.
+static INLINE struct scratch *scratch_in_use(word id)
+{
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &id);
+	if (!s)
+		lose();
+	return s;
+}
+
 // go_on continues with another program. It returns only if that is not possible.
 static INLINE int go_on(void *ctx, struct scratch *s, uint32_t program)
 {

@@ -75,7 +75,7 @@ static INLINE const word *read_frame(struct scratch *s, const struct interpreter
 	asm volatile("" : "+r"(size));
 	if (size > PY_MAX_PART)
 		return NULL;
-	if (into > WINDOW - size) {
+	if (!s->window_at || into > WINDOW - size) {
 		word page = at & ~(word)4095, from = at + size - WINDOW;
 		if (from < page)
 			from = page;
@@ -124,7 +124,7 @@ int find_python(registers *r)
 {
 	word id = bpf_get_current_pid_tgid();
 	uint32_t pid = id >> 32, slot = CODES_COPIED;
-	struct scratch *s = bpf_map_lookup_elem(&scratches, &id);
+	struct scratch *s = scratch_in_use(id);
 	struct interpreter *p = bpf_map_lookup_elem(&interpreters, &pid);
 	word *copied = bpf_map_lookup_elem(&changes, &slot);
 	if (!s)
@@ -171,7 +171,7 @@ int walk_python(registers *r)
 {
 	word id = bpf_get_current_pid_tgid();
 	uint32_t pid = id >> 32;
-	struct scratch *s = bpf_map_lookup_elem(&scratches, &id);
+	struct scratch *s = scratch_in_use(id);
 	struct interpreter *p = bpf_map_lookup_elem(&interpreters, &pid);
 	if (!s)
 		return 0;

@@ -18,7 +18,7 @@ static INLINE int unwind_read(unwinding *u, word at, word *to)
 {
 	struct scratch *s = u->s;
 	word into = at - s->window_at;
-	if (into > WINDOW - sizeof *to) {
+	if (!s->window_at || into > WINDOW - sizeof *to) { // a frame pointer of 0 must not find what the window had before
 		into = 0;
 		if (!fill_window(s, at, WINDOW)) // the stack may end within the window
 			return !bpf_probe_read_user(to, sizeof *to, (void *)at);
@@ -99,7 +99,9 @@ static INLINE void output(struct scratch *s, word flags)
 {
 	uint32_t size = offsetof(struct event, frames) + 8 * (2 * (uint32_t)s->event.python + s->event.total);
 	asm volatile("" : "+r"(size));
-	if (size > sizeof s->event || !has_room(bpf_get_current_pid_tgid(), size) || bpf_ringbuf_output(&ring, &s->event, size, flags))
+	word id = bpf_get_current_pid_tgid();
+	bool is_own = s->event.head.tid == (uint32_t)id; // else the map gave the buffer to another thread
+	if (!is_own || size > sizeof s->event || !has_room(id, size) || bpf_ringbuf_output(&ring, &s->event, size, flags))
 		lose();
 }
 
@@ -107,7 +109,7 @@ SEC("uprobe.multi/unwind")
 int unwind(registers *r)
 {
 	word id = bpf_get_current_pid_tgid();
-	struct scratch *s = bpf_map_lookup_elem(&scratches, &id);
+	struct scratch *s = scratch_in_use(id);
 	if (!s)
 		return 0;
 	unwinding u = {s, id};
@@ -150,7 +152,7 @@ SEC("uprobe.multi/copy_stack")
 int copy_stack(registers *r)
 {
 	word id = bpf_get_current_pid_tgid(), most = room();
-	struct scratch *s = bpf_map_lookup_elem(&scratches, &id);
+	struct scratch *s = scratch_in_use(id);
 	bool dropped = !most;
 	if (!s)
 		return 0;

@@ -55,7 +55,8 @@ static INLINE word renew(uint32_t pid)
 {
 	word now = bpf_ktime_get_ns();
 	struct generation g = {now, now};
-	bpf_map_update_elem(&watched, &pid, &g, BPF_ANY);
+	if (bpf_map_update_elem(&watched, &pid, &g, BPF_ANY)) // there are MAX_PROCESSES
+		lose();
 	return now;
 }
 
@@ -78,6 +79,7 @@ static INLINE struct generation *join(word id)
 	if (program && *program > began) // else that is of an earlier process with the number
 		began = *program;
 	if (!bpf_map_update_elem(&watched, &pid, &g, BPF_NOEXIST)) { // else another thread was first, or there are too many
+		forget(id); // of an earlier process with the number
 		struct exec x = {.pid = pid, .generation = now};
 		bpf_ringbuf_output(&execs, &x, sizeof x, 0);
 		report(id, JOINED, began, now, 0);
@@ -120,6 +122,8 @@ int forked(word *ctx)
 	if (!watching(id))
 		return 0;
 	uint32_t child = BPF_CORE_READ(task, tgid);
+	// The last threads of a process may end at the same time: then only one of them is still watched, and drops what is kept of it.
+	forget((word)child << 32 | (uint32_t)BPF_CORE_READ(task, pid));
 	if (child != id >> 32) // else a thread of the same process
 		report(id, FORKED, child, renew(child), 0);
 	return 0;

@@ -166,6 +166,8 @@ func buildShim(functions []event.Function, driver string, headers fs.FS, waitMS 
 				defer os.RemoveAll(temp)
 				return dir, compileShim(temp, dir, files, driver)
 			}
+			errs = append(errs, err)
+			continue
 		}
 		errs = append(errs, err)
 	}

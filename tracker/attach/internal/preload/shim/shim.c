@@ -340,6 +340,7 @@ static word call(const hook *h, const word *a, const ipc_handle *handle, word *f
 	if (h->flags & (BEGINNING | ENTRY_ONLY))
 		emit(&e, NULL, SHORT_SIZE, CALL_ENTRY);
 	e.result = pass_on(h, a, handle);
+	int before = errno; // reading a stack changes it
 	int failed = (int)e.result != 0, tells = h->flags & BEGINNING ? failed : !(h->flags & ENTRY_ONLY);
 	if (!failed && h->flags & GIVES && a[0])
 		e.out = *(word *)a[0];
@@ -363,6 +364,7 @@ static word call(const hook *h, const word *a, const ipc_handle *handle, word *f
 	if (tells)
 		emit(&e, stacked, n, CALL_RETURN);
 	inside = NULL;
+	errno = before;
 	return e.result;
 }
 

@@ -122,6 +122,21 @@ static void test_handle(void) {
 	CHECK((int)e.head.function == hooks[hook_cuIpcOpenMemHandle_v2].index);
 }
 
+static word sets_errno(word a, word b, word c, word d, word e, word f) {
+	errno = 77;
+	return a & b & c & d & e & f & 0;
+}
+
+// The program sees errno as the driver has left it, also where the stack cannot be read.
+static void test_errno(void) {
+	watch();
+	hook h = {.flags = STACKED, .real = sets_errno};
+	word frame[2] = {8, 5}, args[6] = {0};
+	unwinder.backtrace = NULL;
+	errno = 0;
+	CHECK(call(&h, args, NULL, frame) == 0 && errno == 77);
+}
+
 // watch_ring is watch, with a ring.
 static int watch_ring(void) {
 	int out = watch(), file = share(&lost);
@@ -225,6 +240,7 @@ int main(int argc, char **argv) {
 	case 'k': test_no_key(); break;
 	case 'g': test_get(); break;
 	case 'h': test_handle(); break;
+	case 'e': test_errno(); break;
 	case 'f': test_full(); break;
 	case 'o': test_overwritten(); break;
 	case 'r': test_wakes(); break;
