@@ -96,7 +96,6 @@ func TestTheTableIsWhole(t *testing.T) {
 		assert.Regexp(t, "^[a-z][a-z0-9-]*$", k.Name)
 		assert.Regexp(t, "^an? ", k.What, k.Name)
 		assert.NotEmpty(t, k.Source, k.Name)
-		assert.NotEmpty(t, k.Sign, k.Name)
 		assert.NotEqual(t, k.Instead == "", len(k.Takes) == 0, k.Name)
 		for _, w := range k.Words {
 			assert.GreaterOrEqual(t, len(w), 8, "a scan goes on by about the length of the shortest word")
@@ -108,6 +107,19 @@ func TestTheTableIsWhole(t *testing.T) {
 	_, err := inputs.ByName("nothing")
 	assert.ErrorContains(t, err, `there is no kind "nothing": want one of dump, snapshot, `)
 	assert.Contains(t, inputs.Names("chart"), "recording")
+}
+
+// TestHelpListsEachKind: what a command reads stands in the page once, and the page is less than two screens long.
+func TestHelpListsEachKind(t *testing.T) {
+	page := inputs.Help()
+	for _, k := range inputs.All() {
+		listed := 0
+		if len(k.Takes) > 0 {
+			listed = 1
+		}
+		assert.Equal(t, listed, strings.Count(page, "\n  "+k.Name+" "), k.Name)
+	}
+	assert.Less(t, strings.Count(page, "\n"), 80)
 }
 
 func TestHelpFitsATerminal(t *testing.T) {

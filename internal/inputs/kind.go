@@ -13,7 +13,6 @@ type Kind struct {
 	Name   string   // of the flag --as, such as "pytorch-snapshot"
 	What   string   // in plain words, with an article: "a memory snapshot of PyTorch"
 	Source string   // what writes it, for the help page: "torch.cuda.memory._dump_snapshot"
-	Sign   string   // how it is recognised, for the help page: `a pickle or JSON with "segments"`
 	Takes  []string // the commands that read it; the first is the one to recommend
 	// Instead says what to do with a file that no command reads, such as "open it in a browser". It is
 	// empty if Takes is not.

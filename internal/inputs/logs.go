@@ -4,27 +4,27 @@ package inputs
 var (
 	BFC = &Kind{
 		Name: "bfc", What: "a log in which a BFC allocator ran out of memory", Source: "TensorFlow, JAX, ONNX Runtime",
-		Sign: "lines of bfc_allocator or bfc_arena", Takes: []string{"explain", "show", "diff", "convert"},
+		Takes: []string{"explain", "show", "diff", "convert"},
 		Words: []string{"bfc_allocator", "bfc_arena.cc"},
 	}
 	ErrorText = &Kind{
 		Name: "error", What: "an out-of-memory error", Source: "PyTorch, JAX, llama.cpp, TensorFlow, CUDA",
-		Sign: `a message such as "CUDA out of memory"`, Takes: []string{"explain"},
+		Takes: []string{"explain"},
 		Words: errorWords,
 	}
 	EngineLog = &Kind{
 		Name: "engine", What: "a log of an engine's memory", Source: "vLLM, SGLang, llama.cpp, ollama, TensorRT-LLM, DeepSpeed, torchtitan, torchtune",
-		Sign: `lines such as "Model loading took" or "KV buffer size"`, Takes: []string{"show", "explain", Measured},
+		Takes: []string{"show", "explain", Measured},
 		Words: engineWords,
 	}
 	// Text is a text whose beginning shows no kind. It is not in the table.
-	Text = &Kind{Name: "log", What: "a text", Source: "programs", Sign: "text", Takes: []string{"explain", "show"}}
+	Text = &Kind{Name: "log", What: "a text", Source: "programs", Takes: []string{"explain", "show"}}
 )
 
 // PyTorchStats are counters of PyTorch's allocator.
 var PyTorchStats = &Kind{
 	Name: "pytorch-stats", What: "a table of PyTorch's memory", Source: "torch.cuda.memory_summary, memory_stats",
-	Sign: `a table with "CUDA memory summary", or JSON with "allocated_bytes.all.current"`, Takes: []string{"explain"},
+	Takes: []string{"explain"},
 	Words: []string{"PyTorch CUDA memory summary", "allocated_bytes.all.current"},
 }
 

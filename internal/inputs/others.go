@@ -5,7 +5,7 @@ import "strings"
 // Files that no command reads, but that are given to them.
 var (
 	HTML = &Kind{
-		Name: "html", What: "a page", Source: "show --web, convert, and web servers", Sign: "<!doctype html> or <html",
+		Name: "html", What: "a page", Source: "show --web, convert, and web servers",
 		Instead: "open it in a browser",
 		is: func(h *Head) bool {
 			begin := strings.ToLower(h.text[:min(len(h.text), len("<!doctype html"))])
@@ -13,12 +13,12 @@ var (
 		},
 	}
 	LFS = &Kind{
-		Name: "lfs", What: "a pointer of Git LFS, and the file itself is not here", Source: "git", Sign: "version https://git-lfs",
+		Name: "lfs", What: "a pointer of Git LFS, and the file itself is not here", Source: "git",
 		Instead: "run git lfs pull",
 		is:      func(h *Head) bool { return h.Begins("version https://git-lfs") },
 	}
 	Packed = &Kind{
-		Name: "packed", What: "a packed file", Source: "zstd, xz, bzip2", Sign: "their first bytes (gzip is unpacked)",
+		Name: "packed", What: "a packed file", Source: "zstd, xz, bzip2",
 		Instead: "unpack it, or pipe it: zstd -dc FILE | gpumemtrack COMMAND -",
 		is: func(h *Head) bool {
 			return h.Begins("\x28\xb5\x2f\xfd") || h.Begins("\xfd7zXZ\x00") || h.Begins("BZh") && !h.IsText()

@@ -10,23 +10,23 @@ const Measured = "estimate --measured"
 var (
 	Dump = &Kind{
 		Name: "dump", What: "a dump", Source: "tracker.Dump, attach, a live page",
-		Sign: `JSON with "schema": "gpumemtrack.dump"`, Takes: append(readsFiles, Measured),
-		is: func(h *Head) bool { return h.schema("gpumemtrack.dump") },
+		Takes: append(readsFiles, Measured),
+		is:    func(h *Head) bool { return h.schema("gpumemtrack.dump") },
 	}
 	Snapshot = &Kind{
 		Name: "snapshot", What: "a snapshot", Source: "tracker.Snapshot",
-		Sign: `JSON with "schema": "gpumemtrack.snapshot"`, Takes: append(readsFiles, Measured),
-		is: func(h *Head) bool { return h.schema("gpumemtrack.snapshot") },
+		Takes: append(readsFiles, Measured),
+		is:    func(h *Head) bool { return h.schema("gpumemtrack.snapshot") },
 	}
 	Recording = &Kind{
 		Name: "recording", What: "a recording of GPU memory", Source: "gpumemtrack record",
-		Sign: `JSON lines with "schema": "gpumemtrack.recording/1", or CSV that begins with time_seconds,gpu`, Takes: []string{"chart"},
-		is: func(h *Head) bool { return h.schema("gpumemtrack.recording/") || h.Begins("time_seconds,gpu") },
+		Takes: []string{"chart"},
+		is:    func(h *Head) bool { return h.schema("gpumemtrack.recording/") || h.Begins("time_seconds,gpu") },
 	}
 	Profile = &Kind{
 		Name: "pprof", What: "a pprof profile", Source: "Go, JAX, and convert",
-		Sign: "the bytes of a profile.proto", Takes: []string{"show", "diff", "convert"},
-		is: func(h *Head) bool { return h.Begins("\x0a") && h.hasControls() },
+		Takes: []string{"show", "diff", "convert"},
+		is:    func(h *Head) bool { return h.Begins("\x0a") && h.hasControls() },
 	}
 )
 

@@ -8,7 +8,7 @@ import (
 // What PyTorch writes about its memory, logs apart.
 var PyTorchSnapshot = &Kind{
 	Name: "pytorch-snapshot", What: "a memory snapshot of PyTorch", Source: "torch.cuda.memory._dump_snapshot",
-	Sign: `a pickle, or JSON with "segments" or "device_traces"`, Takes: append(readsFiles, Measured),
+	Takes: append(readsFiles, Measured),
 	is: func(h *Head) bool {
 		if h.list {
 			return h.members == nil || h.Has("total_size") || h.Has("address") || h.Has("action") || h.Has("blocks")
@@ -20,8 +20,8 @@ var PyTorchSnapshot = &Kind{
 // MemoryTimeline is before PyTorchSnapshot in the table: both may be a list of lists.
 var MemoryTimeline = &Kind{
 	Name: "memory-timeline", What: "a memory timeline of PyTorch's profiler", Source: "Profiler.export_memory_timeline, .json and .raw.json.gz",
-	Sign: "a JSON list that begins with a list of numbers", Takes: []string{"show", "diff", "chart"},
-	is: func(h *Head) bool { return h.List() && timelineBegin.MatchString(h.text) },
+	Takes: []string{"show", "diff", "chart"},
+	is:    func(h *Head) bool { return h.List() && timelineBegin.MatchString(h.text) },
 }
 
 var timelineBegin = regexp.MustCompile(`^\[\s*\[\s*-?\d`)

@@ -10,7 +10,7 @@ import (
 var (
 	NvidiaSMI = &Kind{
 		Name: "nvidia-smi", What: "a recording of nvidia-smi", Source: "nvidia-smi, --query-gpu, --query-compute-apps, -q -x, dmon, pmon",
-		Sign:  "a CSV with columns such as memory.used, or cells such as 1024 MiB; XML with <nvidia_smi_log>; the header of dmon or pmon; the table with NVIDIA-SMI",
+
 		Takes: []string{"chart"},
 		is: func(h *Head) bool {
 			return h.IsText() && (isQuery(h.Line()) || isMonitor(h) || isSummary(h) || strings.HasPrefix(h.text, "<") && h.Contains("<nvidia_smi_log"))
@@ -18,7 +18,7 @@ var (
 	}
 	AMDSMI = &Kind{
 		Name: "amd-smi", What: "a recording of amd-smi", Source: "amd-smi metric, monitor (--csv, --json)",
-		Sign: `CSV or JSON with "gpu" and "used_vram" or "vram_used"`, Takes: []string{"chart"},
+		Takes: []string{"chart"},
 		is: func(h *Head) bool {
 			if h.JSON() {
 				return h.Has("gpu_data") || h.Has("gpu") && h.Contains(`"mem_usage"`, `"vram_used"`, `"used_vram"`, `"gfx_activity"`, `"power_usage"`)
@@ -29,18 +29,18 @@ var (
 	}
 	ROCmSMI = &Kind{
 		Name: "rocm-smi", What: "a recording of rocm-smi", Source: "rocm-smi --showmeminfo vram (--csv, --json)",
-		Sign: `"VRAM Total Used Memory (B)" or "GPU use (%)" in JSON with "card0", or in the header of a CSV`, Takes: []string{"chart"},
+		Takes: []string{"chart"},
 		is: func(h *Head) bool {
 			_, card := h.Key(func(key string) bool { return strings.HasPrefix(key, "card") })
 			return h.IsText() && (card || strings.HasPrefix(h.text, "device,")) && h.Contains("VRAM Total", "GPU use (%)", "(Sensor ", "Package Power (W)")
 		},
 	}
 	Gpustat = &Kind{
-		Name: "gpustat", What: "a recording of gpustat", Source: "gpustat --json", Sign: `JSON with "query_time" and "gpus"`, Takes: []string{"chart"},
+		Name: "gpustat", What: "a recording of gpustat", Source: "gpustat --json", Takes: []string{"chart"},
 		is: func(h *Head) bool { return h.Has("query_time") || h.Has("gpus") },
 	}
 	Nvitop = &Kind{
-		Name: "nvitop", What: "a recording of nvitop", Source: "nvitop's ResourceMetricCollector", Sign: `JSON or CSV with names such as "gpu:0/memory_used (MiB)/mean"`, Takes: []string{"chart"},
+		Name: "nvitop", What: "a recording of nvitop", Source: "nvitop's ResourceMetricCollector", Takes: []string{"chart"},
 		is: func(h *Head) bool {
 			return (h.JSON() || strings.Contains(h.Line(), ",")) && h.Contains("/memory_used (MiB)/", "/memory_total (MiB)/", "/host/cpu_percent (%)")
 		},
@@ -50,7 +50,7 @@ var (
 // Histories of other tools.
 var RMM = &Kind{
 	Name: "rmm", What: "a log of RMM", Source: "RMM's logging_resource_adaptor (RAPIDS, Spark)",
-	Sign: "a CSV with Thread,Time,Action,Pointer,Size,Stream, or lines of it among others", Takes: readsFiles,
+	Takes: readsFiles,
 	is: func(h *Head) bool {
 		return h.IsText() && (h.Contains("Thread,Time,Action,Pointer,Size,Stream", "Event Type,Device ID,Address,Stream,Size (bytes)") || rmmLine.MatchString(h.text))
 	},
@@ -62,14 +62,14 @@ var rmmLine = regexp.MustCompile(`(?m)^\d+,[0-9:.]+,(allocate|free|allocate fail
 // Kineto is before TraceEvents in the table: both are traces.
 var Kineto = &Kind{
 	Name: "kineto", What: "a trace of PyTorch's profiler", Source: "torch.profiler with profile_memory=True",
-	Sign: `JSON with "schemaVersion" or "deviceProperties" beside "traceEvents"`, Takes: readsFiles,
-	is: func(h *Head) bool { return !h.List() && (h.Has("schemaVersion") || h.Has("deviceProperties")) },
+	Takes: readsFiles,
+	is:    func(h *Head) bool { return !h.List() && (h.Has("schemaVersion") || h.Has("deviceProperties")) },
 }
 
 var TraceEvents = &Kind{
 	Name: "trace", What: "a trace", Source: "convert, and profilers",
-	Sign: `JSON with "traceEvents"`, Instead: "trace events are for a viewer such as ui.perfetto.dev: read the dump that they were made of",
-	is: func(h *Head) bool { return h.Has("traceEvents") },
+	Instead: "trace events are for a viewer such as ui.perfetto.dev: read the dump that they were made of",
+	is:      func(h *Head) bool { return h.Has("traceEvents") },
 }
 
 var recordings = []*Kind{Kineto, TraceEvents, RMM, ROCmSMI, AMDSMI, Gpustat, Nvitop, NvidiaSMI}

@@ -5,7 +5,7 @@ import "strings"
 // XLADump is what XLA writes for a compiled program.
 var XLADump = &Kind{
 	Name: "xla", What: "a dump of XLA", Source: "XLA_FLAGS=--xla_dump_to, of JAX and TensorFlow",
-	Sign:  "a memory usage report, buffer assignment, live range or module of XLA, by its first line",
+
 	Takes: []string{"show", "explain"},
 	is: func(h *Head) bool {
 		line := h.Line()

@@ -98,6 +98,10 @@ func Explain(r *snapshot.Dump, at string) (*Explanation, error) {
 		x.advice, _ = adviceOf(r) // x has how far replays agree
 		x.reason = reasonOf(r.OOM)
 	}
+	if walk.SourceOf(r.Snapshot) == walk.RMM {
+		x.noReplay = "a log of RMM does not have what its memory resource reserved"
+		return x, nil
+	}
 	p, err := compile(r)
 	if errors.Is(err, walk.ErrNoHistory) {
 		x.noReplay = "the file has no events"

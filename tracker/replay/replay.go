@@ -193,13 +193,14 @@ const (
 )
 
 // Recorded returns the Config of the allocator that made a dump, without a limit of memory. It is
-// "driver" if the dump has neither a cache nor segments; damaged segments count. Settings that
+// "driver" if the dump has neither a cache nor segments, and is not of PyTorch; damaged segments count. Settings that
 // cache.ParseConfig refuses, such as those of a later PyTorch, are left out, and the notes of a
 // Result name them.
 func Recorded(r *snapshot.Dump) Config {
 	conf, _ := recordedSettings(r)
 	broken := tables.Of(&r.Snapshot.Tables).LeftOut.Broken > 0
-	if r.Snapshot.Cache == nil && len(r.Snapshot.Segments) == 0 && !broken && !walk.BeginningOf(r).Segments {
+	cached := r.Snapshot.Cache != nil || r.Snapshot.Settings[walk.AllocatorSetting] == walk.PyTorchAllocator
+	if !cached && len(r.Snapshot.Segments) == 0 && !broken && !walk.BeginningOf(r).Segments {
 		return Config{Allocator: driver}
 	}
 	cfg := Config{Allocator: caching, Conf: conf}

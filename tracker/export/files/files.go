@@ -144,7 +144,7 @@ func read(r *bounded.Reader, head []byte, kind *inputs.Kind) (*File, error) {
 
 // unknown is the error of a file of no known kind.
 func unknown(head []byte) error {
-	return fmt.Errorf("%w: it begins with %q: want a snapshot or dump (JSON), a pprof profile, a PyTorch snapshot (pickle or JSON), a trace of its profiler, a log of RMM, or a log in which a BFC allocator ran out of memory", ErrFormat, head[:min(8, len(head))])
+	return fmt.Errorf("%w: it begins with %q, as no known kind of file does", ErrFormat, head[:min(8, len(head))])
 }
 
 func readTorch(r io.Reader) (*File, error) {

@@ -48,6 +48,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/eventlog"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -267,6 +268,7 @@ func (l *log) result() (*snapshot.Dump, *export.Usage, error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("read log of RMM: device %d: %w", ordinal, err)
 		}
+		d.Snapshot.Settings = map[string]string{walk.AllocatorSetting: walk.RMMAllocator}
 		dumps = append(dumps, d)
 	}
 	if len(dumps) == 0 {

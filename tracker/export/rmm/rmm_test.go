@@ -70,6 +70,10 @@ func TestFile(t *testing.T) {
 	assert.Equal(t, mem.Tally{Count: 2, Bytes: 65 * alloc.MiB}, at.Live)
 	_, err = replay.Run(d, replay.Config{})
 	require.NoError(t, err)
+	x, err := replay.Explain(d, "oom")
+	require.NoError(t, err)
+	assert.NotContains(t, x.String(), "expandable_segments", "settings of PyTorch's allocator")
+	assert.Contains(t, x.String(), "what would have helped is unknown: a log of RMM does not have")
 }
 
 // TestForms reads the forms of different releases, and logs that are not whole.

@@ -18,12 +18,16 @@ const (
 	Tracker Source = iota
 	PyTorch
 	BFC // an allocator of TensorFlow, XLA or ONNX Runtime, whose log has one moment and no lines of code
+	RMM // RAPIDS' memory manager, whose log does not have what its resource holds from the driver
 )
 
 // SourceOf returns the source. A file of PyTorch has its settings, or has no process and names its device "cuda".
 func SourceOf(s *snapshot.Snapshot) Source {
-	if s.Settings[AllocatorSetting] == BFCAllocator {
+	switch s.Settings[AllocatorSetting] {
+	case BFCAllocator:
 		return BFC
+	case RMMAllocator:
+		return RMM
 	}
 	_, settings := s.Settings["PYTORCH_CUDA_ALLOC_CONF"]
 	if settings || s.Settings[AllocatorSetting] == PyTorchAllocator || s.Cache == nil && s.Device == "cuda" && s.Origin == (snapshot.Origin{}) {
@@ -36,6 +40,7 @@ func SourceOf(s *snapshot.Snapshot) Source {
 const (
 	AllocatorSetting = "allocator"
 	BFCAllocator     = "bfc"
+	RMMAllocator     = "rmm"
 	PyTorchAllocator = "pytorch"
 )
 
@@ -47,6 +52,8 @@ func (s Source) NoHistory() error {
 		return fmt.Errorf("%w: call torch.cuda.memory._record_memory_history() at the program's start", ErrNoHistory)
 	case BFC:
 		return fmt.Errorf("%w: the log of a BFC allocator tells of one moment only", ErrNoHistory)
+	case RMM:
+		return fmt.Errorf("%w: the log of RMM has no allocation of this device", ErrNoHistory)
 	}
 	return fmt.Errorf("%w: write a dump, whose history has them, with tracker.Config.MaxEvents above 0", ErrNoHistory)
 }

@@ -175,6 +175,6 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 // inPlainWords returns the text of an error on one line, without the words that Go has for a file that ends too early.
 func inPlainWords(text string) string {
 	const early = "unexpected EOF" // io.ErrUnexpectedEOF
-	text = strings.TrimSuffix(strings.ReplaceAll(text, "\n", "; "), ": "+early)
+	text = strings.ReplaceAll(strings.ReplaceAll(text, "\n", "; "), "torn: "+early, "torn")
 	return strings.ReplaceAll(text, early, "it ends too early")
 }

@@ -178,7 +178,7 @@ func (in *Input) Unread(err error) error {
 			return in.misplaced(kind, err)
 		}
 	}
-	return fmt.Errorf("%w (%s help inputs lists what is read)", err, ProgramName)
+	return fmt.Errorf("%w; %s reads %s (%s help inputs lists what is read)", err, in.command, strings.Join(inputs.Names(in.command), ", "), ProgramName)
 }
 
 // found returns the kinds that an input has lines of.

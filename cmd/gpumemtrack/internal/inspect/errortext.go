@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/internal/enginelog"
 	"github.com/gpumemtrack/gpumemtrack/internal/oomtext"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
@@ -27,7 +28,7 @@ func explainText(a *cli.App, in *cli.Input, device int, at string, asJSON bool) 
 	defer again.close()
 	report, err := oomtext.Read(again.first)
 	if err != nil && !errors.Is(err, oomtext.ErrNone) {
-		return fmt.Errorf("%s: %w", in.Name, err)
+		return fmt.Errorf("%s: %w", in.Name, bounded.Torn(err))
 	}
 	if report.BFC || isJSON && !report.Said() {
 		if f, err := again.file(); err == nil {
@@ -110,7 +111,7 @@ func (r *rereader) engines() ([]*enginelog.Report, error) {
 	}
 	reports, err := enginelog.Read(in)
 	if err != nil && !errors.Is(err, enginelog.ErrNoEngine) {
-		return nil, fmt.Errorf("%s: %w", r.in.Name, err)
+		return nil, fmt.Errorf("%s: %w", r.in.Name, bounded.Torn(err))
 	}
 	return reports, nil
 }

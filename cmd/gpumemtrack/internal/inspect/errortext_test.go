@@ -1,6 +1,8 @@
 package inspect
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -64,7 +66,7 @@ func TestWhatIsNotReadSaysSo(t *testing.T) {
 		"late.log":    {strings.Repeat("step\n", 1<<15) + oomText, "show", "late.log is an out-of-memory error: run gpumemtrack explain "},
 		"page":        {"<!doctype html><html>", "explain", "page is a page: open it in a browser"},
 		"pointer":     {"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 132\n", "chart", "run git lfs pull"},
-		"notes.txt":   {"nothing to see\n", "explain", "it has no message that GPU memory ran out (gpumemtrack help inputs lists what is read)"},
+		"notes.txt":   {"nothing to see\n", "explain", "it has no message that GPU memory ran out; explain reads dump, snapshot, "},
 		"list.json":   {"[1, 2]", "explain", "help inputs"},
 		"object.json": {`{"a": [1`, "explain", "help inputs"},
 		"model":       {"GGUF\x03\x00\x00\x00", "chart", "is a model's file: run gpumemtrack estimate "},
@@ -78,6 +80,17 @@ func TestWhatIsNotReadSaysSo(t *testing.T) {
 			assert.NotContains(t, errs, word, name)
 		}
 	}
+	var packed bytes.Buffer
+	pack := gzip.NewWriter(&packed)
+	_, err := pack.Write([]byte(strings.Repeat(oomText, 1000)))
+	require.NoError(t, err)
+	require.NoError(t, pack.Close())
+	for _, command := range []string{"explain", "show", "chart"} {
+		_, errs, code := runs(t, packed.String()[:packed.Len()/2], command, "-")
+		assert.Equal(t, cli.ExitFailed, code, command)
+		assert.Contains(t, errs, "torn", command)
+	}
+
 	path := filepath.Join(dir, "error.txt")
 	out, errs, code := runs(t, "", "explain", path, "--as", "error")
 	assert.Zero(t, code, errs)
