@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -23,6 +24,7 @@ type attachOptions struct {
 	output     string
 	force      bool
 	pid        int
+	all        bool
 	live       string
 	hosts      []string
 	every      time.Duration
@@ -33,6 +35,7 @@ type attachOptions struct {
 	stacks     bool
 	ringBuffer alloc.Bytes
 	command    []string
+	written    map[*attach.Source]bool // by --all: processes that have ended, with what was written last
 }
 
 // Attach is gpumemtrack attach.
@@ -42,11 +45,12 @@ func Attach(a *cli.App) *cobra.Command {
 		Use:   "attach [flags] [-- COMMAND ARG...]",
 		Short: "Watch any program's GPU memory, without changing it",
 		Long: `Watch what a program, in any language, allocates from the CUDA driver, and which
-lines of code allocate it: a command and the processes that it starts, or with
---pid a running process and those that it will start. It prints a table of what
-was allocated and freed at each --every. At the end it prints what is still
-live, with call stacks, and what was live at the peak, by line, if that was much
-more. The exit code is the command's.
+lines of code allocate it: a command and the processes that it starts, with
+--pid a running process and those that it will start, or with --all every
+process of the machine, in any container. It prints a table of what was
+allocated and freed at each --every. At the end it prints what is still live,
+with call stacks, and what was live at the peak, by line, if that was much more.
+The exit code is the command's.
 
 It needs Linux 5.8 or newer on amd64 or arm64, and root, or CAP_BPF, CAP_PERFMON
 and CAP_SYS_PTRACE. Each call that allocates or frees takes some microseconds
@@ -59,13 +63,14 @@ allocates large segments now and then: --functions pytorch shows what is in
 them.`,
 		Example: `  gpumemtrack attach --preload -- python train.py
   sudo gpumemtrack attach -- ./train --epochs 3
-  sudo gpumemtrack attach -o leak.html --every 1m --pid 4711`,
+  sudo gpumemtrack attach -o leak.html --every 1m --pid 4711
+  sudo gpumemtrack attach --all --every 0 --live localhost:8080`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 0 && len(args) > 0 {
 				return cli.UsageError("attach: write -- before the command to run: gpumemtrack attach -- %s", strings.Join(args, " "))
 			}
-			o.command = args
+			o.command, o.written = args, make(map[*attach.Source]bool)
 			return runAttach(a, o)
 		},
 	}
@@ -73,6 +78,7 @@ them.`,
 	flags.StringVarP(&o.output, "output", "o", "", "a `FILE` to write at the end: .dump.json, .html, .pb.gz, .pickle or .trace.json")
 	flags.BoolVarP(&o.force, "force", "f", false, "overwrite the file")
 	flags.IntVar(&o.pid, "pid", 0, "watch process `PID` from now on")
+	flags.BoolVar(&o.all, "all", false, "watch every process of the machine, now and later")
 	flags.StringVar(&o.live, "live", "", "serve a live page, dumps and Prometheus metrics at this `ADDRESS`, such as localhost:8080")
 	flags.StringArrayVar(&o.hosts, "allow-host", nil, "let --live answer requests for this host `NAME`, such as gpu-7.example.com; * is any; may be repeated")
 	flags.DurationVar(&o.every, "every", 10*time.Second, "`TIME` between tables; 0 prints only the last one")
@@ -94,8 +100,12 @@ func (o attachOptions) config() attach.Config {
 // before anything has begun.
 func (o attachOptions) check() (to *cli.Format, err error) {
 	switch {
-	case o.pid == 0 && len(o.command) == 0:
-		return nil, cli.UsageError("attach: name a process with --pid, or a command after --")
+	case o.pid == 0 && !o.all && len(o.command) == 0:
+		return nil, cli.UsageError("attach: name a process with --pid, or a command after --; --all is every process of the machine")
+	case o.all && (o.pid != 0 || len(o.command) > 0):
+		return nil, cli.UsageError("attach: --all is every process: not with --pid, nor with a command")
+	case o.all && o.preload:
+		return nil, cli.UsageError("attach: --preload is for a command: --all needs probes")
 	case o.pid != 0 && len(o.command) > 0:
 		return nil, cli.UsageError("attach: either --pid, or a command: not both")
 	case o.pid != 0 && o.preload:
@@ -146,7 +156,11 @@ func runAttach(a *cli.App, o attachOptions) error {
 	}
 	defer w.Close()
 	if o.live != "" {
-		stop, err := serveAttached(a, o.live, o.hosts, w)
+		handler := attachedHandler(w, o.hosts)
+		if o.all {
+			handler = allHandler(w, o.hosts)
+		}
+		stop, err := serveAttached(a, o.live, handler)
 		if err != nil {
 			return err
 		}
@@ -161,7 +175,7 @@ func watchAttached(a *cli.App, w *attach.Watcher, o attachOptions, to *cli.Forma
 	if err != nil {
 		return err
 	}
-	if o.pid != 0 {
+	if len(o.command) == 0 {
 		err = attachTo(w, tables, o)
 	} else {
 		var child *child
@@ -192,16 +206,23 @@ func (o attachOptions) tables(a *cli.App) (to io.Writer, file *userfile.Log, err
 	case o.json != "" && o.json != "-":
 		file, err = cli.NewLog(o.json, o.force)
 		return file, file, err
-	case o.pid != 0:
+	case len(o.command) == 0:
 		return a.Stdout, nil, nil
 	}
 	return a.Stderr, nil, nil
 }
 
-// attachTo watches a process until it ends, or until Ctrl+C.
+// attachTo watches a process until it ends, or every process, until Ctrl+C.
 func attachTo(w *attach.Watcher, tables io.Writer, o attachOptions) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), cli.StopSignals()...)
 	defer cancel()
+	if o.all {
+		if err := w.WatchAll(); err != nil {
+			return err
+		}
+		attachedTables(ctx, w, tables, o)
+		return nil
+	}
 	if err := w.Watch(o.pid); err != nil {
 		return err
 	}
@@ -222,7 +243,7 @@ func attachedTables(ctx context.Context, w *attach.Watcher, to io.Writer, o atta
 		<-ctx.Done()
 		return
 	}
-	onlyTables := o.pid != 0 && o.output == "" && o.live == ""
+	onlyTables := len(o.command) == 0 && o.output == "" && o.live == ""
 	ticker := time.NewTicker(o.every)
 	defer ticker.Stop()
 	for {
@@ -231,11 +252,20 @@ func attachedTables(ctx context.Context, w *attach.Watcher, to io.Writer, o atta
 			return
 		case <-ticker.C:
 			w.Sync()
-			for _, s := range w.Sources() {
-				if err := o.writeMark(to, s); err != nil && onlyTables {
-					return
-				}
+			if err := o.writeMarks(to, w); err != nil && onlyTables {
+				return
 			}
 		}
 	}
+}
+
+// writeMarks prints what changed in each source since the mark before. The error is the writer's first.
+func (o attachOptions) writeMarks(to io.Writer, w *attach.Watcher) (err error) {
+	if o.all {
+		return o.writeAll(to, w)
+	}
+	for _, s := range w.Sources() {
+		err = cmp.Or(err, o.writeMark(to, s))
+	}
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -23,25 +24,7 @@ func attachedEnd(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOption
 	if err := w.Close(); err != nil {
 		return err
 	}
-	for _, s := range w.Sources() {
-		if o.json != "" {
-			line := newAttachedMark(s)
-			line.End = sumsOf(s.LightSnapshot())
-			if err := cli.WriteJSON(tables, line); err != nil {
-				break // the writer keeps the error
-			}
-			continue
-		}
-		var text strings.Builder
-		if err := o.writeMark(&text, s); err != nil {
-			return err
-		}
-		writeAttachedEnd(&text, s, blocksBeside(s, w.Sources(), o.functions))
-		writeAttachedPeak(&text, s.LightSnapshot(), o.stacks)
-		if _, err := io.WriteString(tables, text.String()); err != nil {
-			break
-		}
-	}
+	_ = o.writeReports(tables, w) // the writer keeps the error
 	for _, d := range w.Warnings() {
 		fmt.Fprintf(a.Stderr, "%s: %s\n", cli.ProgramName, d)
 	}
@@ -59,6 +42,107 @@ func attachedEnd(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOption
 	return cli.WriteNew(o.output, o.force, write)
 }
 
+// attach --all: what it writes is bounded, however many processes there are.
+const (
+	mostTables  = 20 // at each interval
+	mostReports = 10 // at the end
+)
+
+// writeAll prints what changed since the last time, of the sources with the highest peaks first. A process that has ended is printed once more. The
+// error is the writer's.
+func (o attachOptions) writeAll(to io.Writer, w *attach.Watcher) error {
+	sources, tables, more := w.Sources(), 0, 0
+	maps.DeleteFunc(o.written, func(s *attach.Source, _ bool) bool { return !slices.Contains(sources, s) })
+	for _, s := range sources {
+		if o.written[s] {
+			continue
+		}
+		if !s.Ended().IsZero() {
+			o.written[s] = true
+		}
+		if o.json != "" {
+			if err := o.writeLine(to, s, o.written[s]); err != nil {
+				return err
+			}
+			continue
+		}
+		m := s.Track()
+		switch {
+		case len(m.Delta) == 0:
+			continue
+		case tables == mostTables:
+			more++
+			continue
+		}
+		tables++
+		if err := writeAttachedTable(to, s, m); err != nil {
+			return err
+		}
+	}
+	if more == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(to, "\nand %d processes and devices more, whose peaks are lower\n", more)
+	return err
+}
+
+// writeReports writes the reports of the end: for people, of the sources with the highest peaks. The error is the writer's.
+func (o attachOptions) writeReports(to io.Writer, w *attach.Watcher) error {
+	all := w.Sources()
+	shown := all
+	if o.all && o.json == "" {
+		shown = all[:min(len(all), mostReports)]
+	}
+	for _, s := range shown {
+		var err error
+		switch {
+		case o.json == "":
+			err = o.writeReport(to, s, all)
+		case !o.written[s]:
+			err = o.writeLine(to, s, true)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if o.json != "" {
+		return nil
+	}
+	return writeRest(to, len(all)-len(shown), w.Dropped())
+}
+
+// writeLine writes a line of JSON, with the sums if it is the last one of a source.
+func (o attachOptions) writeLine(to io.Writer, s *attach.Source, last bool) error {
+	line := newAttachedMark(s)
+	if last {
+		line.End = sumsOf(s.LightSnapshot())
+	}
+	return cli.WriteJSON(to, line)
+}
+
+// writeReport writes what is live at the end and what was at the peak, in one Write.
+func (o attachOptions) writeReport(to io.Writer, s *attach.Source, all []*attach.Source) error {
+	var text strings.Builder
+	if err := o.writeMark(&text, s); err != nil {
+		return err
+	}
+	writeAttachedEnd(&text, s, blocksBeside(s, all, o.functions))
+	writeAttachedPeak(&text, s.LightSnapshot(), o.stacks)
+	_, err := io.WriteString(to, text.String())
+	return err
+}
+
+// writeRest says how much is in no report.
+func writeRest(to io.Writer, sources, dropped int) (err error) {
+	if sources > 0 {
+		_, err = fmt.Fprintf(to, "\nand %d processes and devices more, whose peaks are lower: -o FILE has them\n", sources)
+	}
+	if dropped > 0 && err == nil {
+		_, err = fmt.Fprintf(to, "\n%d processes that ended earlier are no longer known\n", dropped)
+	}
+	return err
+}
+
 // nothingSeen says that there was no allocation. That is a failure only for a process that was watched to
 // write a file: a command has its own exit code.
 func (o attachOptions) nothingSeen(a *cli.App, use attach.DriverUse) error {
@@ -66,7 +150,7 @@ func (o attachOptions) nothingSeen(a *cli.App, use attach.DriverUse) error {
 	if o.output != "" {
 		why += fmt.Sprintf(". %s was not written", o.output)
 	}
-	if o.pid != 0 && o.output == "" {
+	if len(o.command) == 0 && o.output == "" {
 		fmt.Fprintf(a.Stderr, "%s: %s\n", cli.ProgramName, why)
 		return nil
 	}
@@ -77,6 +161,9 @@ func (o attachOptions) nothingSeen(a *cli.App, use attach.DriverUse) error {
 func (o attachOptions) whyNothing(use attach.DriverUse) string {
 	if len(o.functions) > 0 {
 		return noneOf(o.functions)
+	}
+	if o.all {
+		return "no process of this machine allocated anything while all were watched"
 	}
 	if o.pid != 0 && use != attach.NotLoaded {
 		return fmt.Sprintf("process %d allocated nothing while it was watched. What it allocated before is not known: gpumemtrack top says how much it holds", o.pid)
