@@ -7,8 +7,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/verdict"
 )
 
-// conf returns the variable that has the settings of PyTorch's allocator.
+// conf returns the variable that has the settings of PyTorch's allocator: that of the message, if it names one.
 func conf(f *Failure) string {
+	if f.conf != "" {
+		return f.conf
+	}
 	switch f.backend {
 	case "HIP":
 		return "PYTORCH_HIP_ALLOC_CONF"
@@ -42,9 +45,9 @@ func helpPyTorch(f *Failure) {
 		if f.settings.expandable {
 			f.help("torch.cuda.empty_cache() before the step that failed", "the allocator then starts from whole segments")
 		} else {
-			f.help(expandable, "segments grow, and %v no longer lie in pieces", f.Inactive)
+			f.help(expandable, "segments can then grow, so most of the %v that are reserved but unallocated becomes usable", f.Inactive)
 		}
-		f.help("torch.cuda.memory._dump_snapshot(\"crash.pickle\"), then gpumemtrack explain crash.pickle", "it names the buffers that keep the pieces")
+		f.help("torch.cuda.memory._dump_snapshot(\"crash.pickle\"), then gpumemtrack explain crash.pickle", "it names the buffers that pin the unused memory")
 		smaller(f)
 	case verdict.OtherProcess:
 		endOthers(f)
@@ -65,12 +68,14 @@ func advice(f *Failure, expandable string) (useless []Help) {
 	switch {
 	case f.Source != "PyTorch" || short == unknown:
 	case f.Verdict == verdict.NoShortage:
-		useless = append(useless, Help{expandable + ", max_split_size_mb", "the device had enough in free memory, so that pieces in the cache are not what lacks"})
+		useless = append(useless, Help{expandable + ", max_split_size_mb", "enough of the device was free, so fragmentation of the cache was not the cause"})
 	case f.Inactive < 0 || f.Verdict == verdict.Limit || f.Verdict == verdict.TooLarge && f.Inactive >= short:
 	case f.settings.expandable:
 		useless = append(useless, Help{expandable, "the log shows that it is on already"})
+	case f.Inactive == 0:
+		useless = append(useless, Help{expandable + ", max_split_size_mb", "nothing is reserved but unallocated, so there is nothing to gain"})
 	case f.Inactive < short:
-		useless = append(useless, Help{expandable + ", max_split_size_mb", fmt.Sprintf("at most the %v that are reserved but unallocated would come free, and %v lack", f.Inactive, short)})
+		useless = append(useless, Help{expandable + ", max_split_size_mb", fmt.Sprintf("it can gain at most the %v that are reserved but unallocated, but %v are needed", f.Inactive, short)})
 	}
 	return useless
 }
@@ -96,7 +101,7 @@ func endOthers(f *Failure) {
 		why = "the message names " + strings.Join(pids[:min(len(pids), most)], ", ")
 	}
 	f.help("nvidia-smi --query-compute-apps=pid,used_memory --format=csv, and end those that are left over", "%s", why)
-	f.help("CUDA_VISIBLE_DEVICES with another device", "they do not move")
+	f.help("CUDA_VISIBLE_DEVICES with another device", "if those processes cannot be ended")
 }
 
 func tooLarge(f *Failure) {

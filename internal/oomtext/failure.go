@@ -44,6 +44,8 @@ type Failure struct {
 	backend  string         // the word that says which device's memory it is, such as CUDA or HIP
 	bare     bool           // it says that memory ran out, and little more
 	onHost   bool           // it is of the machine's memory
+	advises  bool           // the message advises settings of the allocator
+	conf     string         // the variable that it names for them
 	settings settings
 }
 
@@ -178,7 +180,7 @@ func (f *Failure) sentence() string {
 	short := f.short()
 	switch f.Verdict {
 	case verdict.NoShortage:
-		return fmt.Sprintf("no shortage: %v were free, and %v were refused. The device did not lack memory when the message was written.", f.Free, f.Requested)
+		return fmt.Sprintf("no shortage: the driver refused %v with %v free. The device was not short of memory when the message was written.", f.Requested, f.Free)
 	case verdict.Limit:
 		if f.Free < 0 {
 			return fmt.Sprintf("limit: the program may take %v, which the request would exceed.", f.Limit)
@@ -187,12 +189,12 @@ func (f *Failure) sentence() string {
 	case verdict.TooLarge:
 		return fmt.Sprintf("larger than the device: no device of %v can hold %v.", f.Capacity, f.Requested)
 	case verdict.Fragmented:
-		return fmt.Sprintf("fragmented: %v are reserved but unallocated, which with the free %v would be enough, but they lie in pieces between buffers in use.%s", f.Inactive, f.Free, f.butOthers())
+		return fmt.Sprintf("fragmented: %v, which would be enough, but in pieces between buffers in use.%s", f.unused(), f.butOthers())
 	case verdict.OtherProcess:
 		if f.Others >= 0 {
-			return fmt.Sprintf("other process: %v of the device are in use by other processes; %v lack.", f.others(), short)
+			return fmt.Sprintf("other process: other processes use %v of the device; %s.", f.others(), f.shortage(short))
 		}
-		return fmt.Sprintf("other process: %v of the device are in use outside of this allocator, by other processes or by other libraries of this one; %v lack.", f.Outside, short)
+		return fmt.Sprintf("other process: %v of the device are in use outside of this allocator, by other processes or by other libraries of this one; %s.", f.Outside, f.shortage(short))
 	case verdict.TrulyFull:
 		return f.full(short)
 	}
@@ -200,11 +202,27 @@ func (f *Failure) sentence() string {
 	case f.onHost:
 		return "not the GPU: the memory of the machine ran out."
 	case short > 0:
-		return fmt.Sprintf("unknown: %v lack, and the message does not say who has the rest.", short)
+		return fmt.Sprintf("unknown: %s, and the message does not say who holds the rest.", f.shortage(short))
 	case f.Requested >= 0:
-		return "unknown: the message says what was requested, and not who has the memory."
+		return "unknown: the message has the size of the request, but not who holds the memory."
 	}
-	return "unknown: the message says that memory ran out, and nothing about who has it."
+	return "unknown: the message has neither the size of the request nor who holds the memory."
+}
+
+// shortage says by how much the free memory is too little.
+func (f *Failure) shortage(short alloc.Bytes) string {
+	if f.values().Nearly() {
+		return fmt.Sprintf("the driver refused %v although %v are free, because it needs a part of them itself", f.Requested, f.Free)
+	}
+	return fmt.Sprintf("the request exceeds the free memory by %v", short)
+}
+
+// unused says what is not allocated.
+func (f *Failure) unused() string {
+	if f.Free == 0 {
+		return fmt.Sprintf("%v are reserved but unallocated", f.Inactive)
+	}
+	return fmt.Sprintf("%v are reserved but unallocated and %v are free", f.Inactive, f.Free)
 }
 
 // butOthers says that others hold more than the program, if they do.
@@ -218,17 +236,15 @@ func (f *Failure) butOthers() string {
 // full says who has the memory of a full device.
 func (f *Failure) full(short alloc.Bytes) string {
 	lacks := short - max(0, f.Inactive)
-	says := fmt.Sprintf("truly full: %v lack", short)
-	if f.values().Nearly() {
-		says = fmt.Sprintf("truly full: the free %v are hardly more than the %v asked for, and the driver needs a part of them", f.Free, f.Requested)
-	} else if f.Inactive > 0 {
-		says = fmt.Sprintf("truly full: even if the %v in pieces could be used, %v would lack", f.Inactive, lacks)
+	says := "truly full: " + f.shortage(short)
+	if f.Inactive > 0 && !f.values().Nearly() {
+		says += fmt.Sprintf(", and by %v even if all that is reserved were free", lacks)
 	}
 	switch {
 	case f.Allocated >= 0 && f.Capacity > 0:
-		says += fmt.Sprintf("; the program's own buffers have %v of %v", f.Allocated, f.Capacity)
+		says += fmt.Sprintf("; the program's own buffers hold %v of %v", f.Allocated, f.Capacity)
 	case f.Allocated >= 0:
-		says += fmt.Sprintf("; the program's own buffers have %v", f.Allocated)
+		says += fmt.Sprintf("; the program's own buffers hold %v", f.Allocated)
 	}
 	if f.Beside > contextBytes {
 		says += fmt.Sprintf(", and %v are this process's outside of the allocator", f.Beside)

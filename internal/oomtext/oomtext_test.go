@@ -45,13 +45,13 @@ func TestWhoHasTheMemory(t *testing.T) {
 	assert.Equal(t, alloc.Bytes(0.25*gib), f.Beside)
 	assert.Equal(t, alloc.Bytes(0.25*gib), f.Others)
 	assert.Equal(t, verdict.TrulyFull, f.Verdict)
-	assert.Contains(t, f.Says, "even if the 9.2 GiB in pieces could be used, 512.0 MiB would lack")
+	assert.Contains(t, f.Says, "the request exceeds the free memory by 9.8 GiB, and by 512.0 MiB even if all that is reserved were free")
 	require.NotEmpty(t, f.Useless)
 	assert.Contains(t, f.Useless[0].Do, "expandable_segments")
 
 	f = one(t, file(t, "pytorch20.txt"))
 	assert.Equal(t, verdict.NoShortage, f.Verdict)
-	assert.Contains(t, f.String(), "no shortage: 17.2 GiB were free, and 116.0 MiB were refused")
+	assert.Contains(t, f.String(), "no shortage: the driver refused 116.0 MiB with 17.2 GiB free")
 }
 
 // message is one of PyTorch 2.2 on, of a device of 80 GiB.
@@ -59,6 +59,24 @@ func message(requested, free, process, allocated, inactive string, others string
 	return fmt.Sprintf("CUDA out of memory. Tried to allocate %s. GPU 0 has a total capacity of 80.00 GiB of which %s is free. %s"+
 		"Including non-PyTorch memory, this process has %s memory in use. Of the allocated memory %s is allocated by PyTorch, and %s is reserved by PyTorch but unallocated.%s",
 		requested, free, others, process, allocated, inactive, advice3)
+}
+
+// TestAdviceIsNamedAsTheMessageDoes: what it does not advise is not called its advice, and its own variable is named.
+func TestAdviceIsNamedAsTheMessageDoes(t *testing.T) {
+	const advises, often = "What the message advises, and cannot help here:", "What is often advised, and cannot help here:"
+	read := func(text string) string {
+		report, err := oomtext.Read(strings.NewReader(text))
+		require.NoError(t, err)
+		return strings.Join(strings.Fields(report.String()), " ")
+	}
+	said := read("CUDA out of memory. Tried to allocate 12.50 MiB (GPU 0; 10.92 GiB total capacity; 8.57 MiB already allocated; 9.28 GiB free; 4.68 MiB cached)")
+	assert.Contains(t, said, often)
+	assert.NotContains(t, said, advises)
+	full := message("2.00 GiB", "1.00 GiB", "79.00 GiB", "78.50 GiB", "0 bytes", "")
+	assert.Contains(t, read(full), advises+" 1. PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, max_split_size_mb: nothing is reserved but unallocated")
+	later := strings.ReplaceAll(message("2.00 GiB", "0 bytes", "80.00 GiB", "70.00 GiB", "8.50 GiB", ""), "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+	assert.Contains(t, read(later), "1. PYTORCH_ALLOC_CONF=expandable_segments:True: segments can then grow")
+	assert.Contains(t, read(later), "fragmented: 8.5 GiB are reserved but unallocated, which would be enough")
 }
 
 func TestVerdicts(t *testing.T) {
@@ -69,19 +87,19 @@ func TestVerdicts(t *testing.T) {
 		useless  string // part of the advice that cannot help
 		contains string
 	}{
-		{message("2.00 GiB", "1.00 GiB", "79.00 GiB", "78.00 GiB", "512.00 MiB", ""), verdict.TrulyFull, "a smaller batch", "at most the 512.0 MiB", "512.0 MiB would lack"},
+		{message("2.00 GiB", "1.00 GiB", "79.00 GiB", "78.00 GiB", "512.00 MiB", ""), verdict.TrulyFull, "a smaller batch", "at most the 512.0 MiB", "and by 512.0 MiB even if"},
 		{message("2.00 GiB", "1.00 GiB", "79.00 GiB", "70.00 GiB", "8.50 GiB", ""), verdict.Fragmented, "expandable_segments:True", "", "8.5 GiB are reserved but unallocated"},
 		{"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py\n" + message("2.00 GiB", "1.00 GiB", "79.00 GiB", "70.00 GiB", "8.50 GiB", ""), verdict.Fragmented, "torch.cuda.empty_cache()", "it is on already", ""},
-		{message("6.00 GiB", "4.00 GiB", "13.00 GiB", "12.00 GiB", "512.00 MiB", "Process 77 has 63.00 GiB memory in use. "), verdict.OtherProcess, "nvidia-smi", "expandable_segments", "63.0 GiB of the device are in use by other processes; 2.0 GiB lack"},
+		{message("6.00 GiB", "4.00 GiB", "13.00 GiB", "12.00 GiB", "512.00 MiB", "Process 77 has 63.00 GiB memory in use. "), verdict.OtherProcess, "nvidia-smi", "expandable_segments", "other processes use 63.0 GiB of the device; the request exceeds the free memory by 2.0 GiB"},
 		{message("90.00 GiB", "70.00 GiB", "10.00 GiB", "9.00 GiB", "512.00 MiB", ""), verdict.TooLarge, "split the operation", "", "no device of 80.0 GiB can hold 90.0 GiB"},
 		{message("90000.00 GiB", "70.00 GiB", "10.00 GiB", "9.00 GiB", "512.00 MiB", ""), verdict.TooLarge, "look at the shapes", "", ""},
-		{message("2.00 MiB", "60.00 GiB", "20.00 GiB", "19.00 GiB", "512.00 MiB", ""), verdict.NoShortage, "run it again", "the device had enough", ""},
-		{message("2.00 GiB", "2.10 GiB", "77.80 GiB", "77.00 GiB", "512.00 MiB", ""), verdict.TrulyFull, "a smaller batch", "", "hardly more"},
+		{message("2.00 MiB", "60.00 GiB", "20.00 GiB", "19.00 GiB", "512.00 MiB", ""), verdict.NoShortage, "run it again", "enough of the device was free", ""},
+		{message("2.00 GiB", "2.10 GiB", "77.80 GiB", "77.00 GiB", "512.00 MiB", ""), verdict.TrulyFull, "a smaller batch", "", "although 2.1 GiB are free"},
 		{"CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 80.00 GiB total capacity; 9.00 GiB already allocated; 60.00 GiB free; 10.00 GiB allowed; 9.50 GiB reserved in total by PyTorch)", verdict.Limit, "set_per_process_memory_fraction", "", "the program may take 10.0 GiB"},
 		{"HIP out of memory. Tried to allocate 76.00 MiB. GPU 0 has a total capacity of 288.00 GiB of which 0 bytes is free. Of the allocated memory 8.50 GiB is allocated by PyTorch, and 2.00 MiB is reserved by PyTorch but unallocated.", verdict.OtherProcess, "", "PYTORCH_HIP_ALLOC_CONF", "outside of this allocator"},
 		{"MPS backend out of memory (MPS allocated: 9.50 GiB, other allocations: 17.50 GiB, max allowed: 27.20 GiB). Tried to allocate 292.50 MiB on private pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0", verdict.Limit, "close other programs", "", "27.2 GiB"},
 		{"cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8,000,000,000 bytes (allocated so far: 12,000,000 bytes, limit set to: 1,000,000,000 bytes).", verdict.Limit, "set_limit", "", ""},
-		{"ResourceExhaustedError: \n\nOut of memory error on GPU 0. Cannot allocate 2.500000GB memory on GPU 0, 20.000000GB memory has been allocated and available memory is only 2.000000GB.", verdict.Unknown, "nvidia-smi", "", "512.0 MiB lack"},
+		{"ResourceExhaustedError: \n\nOut of memory error on GPU 0. Cannot allocate 2.500000GB memory on GPU 0, 20.000000GB memory has been allocated and available memory is only 2.000000GB.", verdict.Unknown, "nvidia-smi", "", "exceeds the free memory by 512.0 MiB"},
 	} {
 		f := one(t, test.text)
 		assert.Equal(t, test.want, f.Verdict, test.text)

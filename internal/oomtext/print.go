@@ -88,7 +88,11 @@ func (f *Failure) String() string {
 		}
 	}
 	list("What would help:", f.Helps)
-	list("What the message advises and cannot help here:", f.Useless)
+	if f.advises {
+		list("What the message advises, and cannot help here:", f.Useless)
+	} else {
+		list("What is often advised, and cannot help here:", f.Useless)
+	}
 	return b.String()
 }
 
@@ -104,7 +108,7 @@ func (f *Failure) parts() []part {
 	if f.Others >= 0 || f.Beside >= 0 || f.Outside < 0 {
 		all = append(all, part{"other processes", f.Others}, part{"this process, outside the allocator", f.Beside})
 	} else {
-		all = append(all, part{"other processes, and this one's other", f.Outside})
+		all = append(all, part{"outside of the allocator", f.Outside})
 	}
 	return append(all, part{"reserved but unallocated", f.Inactive}, part{"allocated", f.Allocated})
 }
@@ -132,7 +136,7 @@ func (f *Failure) bars() string {
 	if f.Limit >= 0 {
 		row("limit of the program", f.Limit, 0)
 	}
-	row("the whole device", f.Capacity, 0)
+	row("capacity of the device", f.Capacity, 0)
 	return b.String()
 }
 

@@ -50,6 +50,7 @@ var pytorchFields = []field{
 
 var (
 	pytorchDevice  = regexp.MustCompile(`\b(GPU|NPU|MLU|XPU|Device) +(\d{1,4})\b`)
+	pytorchConf    = regexp.MustCompile(`\bPYTORCH_(?:[A-Z]{2,8}_)?ALLOC_CONF\b`)
 	pytorchProcess = regexp.MustCompile(`Process (\d{1,18})`)
 )
 
@@ -58,6 +59,7 @@ func parsePyTorch(f *Failure, text string) bool {
 	if m := pytorchDevice.FindStringSubmatch(text); m != nil {
 		f.Device = m[1] + " " + m[2]
 	}
+	f.advises, f.conf = strings.Contains(text, "try setting"), pytorchConf.FindString(text)
 	fill(f, text, pytorchFields)
 	for _, q := range quantities(text) {
 		if m := pytorchProcess.FindStringSubmatch(q.before); m != nil && strings.HasSuffix(q.before, m[0]+" has") && q.bytes >= 0 && len(f.Processes) < maxProcesses {
