@@ -119,8 +119,13 @@ func (s *Source) fromRing(e *event.Event, c *connection) bool {
 		if e.Phase != event.CodeLoaded {
 			return true
 		}
-		if c.mapsRead < e.Args[0] && s.fromSocket(e, c) { // the mappings were sent before the event
-			return true
+		// The mappings were sent before the event, but may be behind a message that only wakes.
+		wanted := e.Args[0]
+		c.readable = c.readable || c.socket >= 0
+		for range maxWakes {
+			if c.mapsRead < wanted && c.readable && s.fromSocket(e, c) {
+				return true
+			}
 		}
 	}
 }

@@ -221,16 +221,25 @@ static int greet(void) {
 	return give(&e, files, 3);
 }
 
-// map_again sends the mappings if objects were loaded since. In the ring stands when, by their number. Hold the lock.
+// await_room waits until the socket has room for a message, for WAIT_MS at most, once in vain.
+static void await_room(void) {
+	struct pollfd room = {.fd = reachable() ? to : -1, .events = POLLOUT};
+	if (!impatient && poll(&room, 1, WAIT_MS) == 0)
+		impatient = 1;
+}
+
+// map_again sends the mappings if objects were loaded since. Their number in the ring says before which events. If they cannot be sent, the next event
+// tries again. Hold the lock.
 static void map_again(word objects) {
 	if (objects == known)
 		return;
-	known = objects;
+	await_room();
 	event e = {0};
 	fill(&e, CODE_LOADED);
 	e.args[0] = mapped + 1;
 	int files[] = {-1, -1, mappings()};
 	if (give(&e, files, 3)) {
+		known = objects;
 		mapped++;
 		if (ring)
 			put(&e, SHORT_SIZE);
