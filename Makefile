@@ -62,6 +62,10 @@ cover: ## run the tests with coverage: PKG=./tracker/...; writes cover.out and c
 mutants: ## change the code in small ways, and see which changes the tests notice: PKG=./tracker/replay
 	@GREMLINS=$(GREMLINS) scripts/mutants $(filter-out ./...,$(PKG))
 
+.PHONY: findings
+findings: ## run the surprises of other libraries, a line each; outside CI, needs the package registries
+	@failed=0; for script in findings/*.sh; do "$$script" || failed=1; done; exit $$failed
+
 .PHONY: snapshot
 snapshot: ## build a release without publishing it; needs goreleaser
 	goreleaser check
