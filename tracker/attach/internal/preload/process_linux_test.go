@@ -172,3 +172,35 @@ func TestStrangers(t *testing.T) {
 	assert.True(t, n == 0 || err == unix.ECONNRESET, "%d %v", n, err)
 	assert.Empty(t, s.strangers)
 }
+
+// TestMappingsBehindAWakeMessage: mappings that were sent are read before the next event of the ring buffer, whatever
+// else is in the socket, and whether or not epoll has reported it.
+func TestMappingsBehindAWakeMessage(t *testing.T) {
+	for wakes := range 3 {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		require.NoError(t, err)
+		r, w := opened(t)
+		s, c := newSource(), &connection{pid: 1, socket: pair[0], ring: r}
+		record := func(phase event.Phase) []byte {
+			b := make([]byte, event.ShortSize)
+			binary.NativeEndian.PutUint64(b[event.OffWhat:], uint64(phase)<<32)
+			binary.NativeEndian.PutUint64(b[event.OffArgs:], 1)
+			return b
+		}
+		for range wakes {
+			_, err = unix.Write(pair[1], []byte{0})
+			require.NoError(t, err)
+		}
+		_, err = unix.Write(pair[1], record(event.CodeLoaded))
+		require.NoError(t, err)
+		require.True(t, w.write(record(event.CodeLoaded)) && w.write(record(event.AtEntry)))
+		w.word(atWritten).Store(w.written)
+		for _, want := range []event.Phase{event.CodeLoaded, event.AtEntry} {
+			var e event.Event
+			assert.True(t, s.fromRing(&e, c))
+			assert.Equal(t, want, e.Phase, "%d messages that wake", wakes)
+		}
+		unix.Close(pair[0])
+		unix.Close(pair[1])
+	}
+}
