@@ -71,7 +71,12 @@ Record two steps or more from the program's start, and put the estimate beside t
 
     gpumemtrack estimate gpt2 --train --optimizer adamw --batch 8 --seq 1024 --measured snapshot.pickle
 
-Send that command in an issue, with what it prints with --json, the GPU, and the versions of PyTorch and transformers: it becomes
+` + "`--measured`" + ` also takes the [log of an engine](formats.md#logs-of-engines), such as vLLM or llama.cpp, and puts its weights, its KV cache and
+its compute buffers beside those of the estimate. An engine makes its cache as large as the device allows, so it is compared by what a token takes:
+
+    gpumemtrack estimate llama-3.1-8b --serve --seq 8192 --measured vllm.log
+
+Send such a command in an issue, with what it prints with --json, the GPU, and the versions of PyTorch and transformers: it becomes
 a row of first answers, unchanged. The recording itself is not needed.
 `
 
