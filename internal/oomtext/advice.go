@@ -47,7 +47,7 @@ func helpPyTorch(f *Failure) {
 		} else {
 			f.help(expandable, "segments can then grow, so most of the %v that are reserved but unallocated becomes usable", f.Inactive)
 		}
-		f.help("torch.cuda.memory._dump_snapshot(\"crash.pickle\"), then gpumemtrack explain crash.pickle", "it names the buffers that pin the unused memory")
+		f.help("torch.cuda.memory._dump_snapshot(\"crash.pickle\"), then gpumemtrack explain crash.pickle", "it names the buffers that pin the inactive memory")
 		smaller(f)
 	case verdict.OtherProcess:
 		endOthers(f)

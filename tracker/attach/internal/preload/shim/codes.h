@@ -1,4 +1,5 @@
-// Copies what names the code objects of Python that are new, for package python: they may be freed at once.
+// Copies what names the code objects of Python that are new, for package python: they may be freed
+// at once.
 
 static word word_in(const unsigned char *bytes) {
 	word w;
@@ -37,7 +38,8 @@ static size_t copy_code(struct code_copy *c, word code) {
 	return offsetof(struct code_copy, lines) + ((c->parts[LINES].size + 7) & ~(word)7);
 }
 
-// The code objects that the watcher has copies of, in sets of four: the newest first. Hold the lock.
+// The code objects that the watcher has copies of, in sets of four: the newest first. Hold the
+// lock.
 static struct known_code {
 	word code, print;
 } known_codes[1024][4];

@@ -1,6 +1,7 @@
-// Finds the callers of a function by the tables that compilers write for exceptions (.eh_frame), as libgcc's unwinder does, which finds
-// the tables. What they say of a return address is kept: it depends on the address alone, as long as no code is loaded or unloaded. Nothing of
-// a stack is kept, so that no caller is one of before. What a rule cannot express is left to libgcc.
+// Finds the callers of a function by the tables that compilers write for exceptions (.eh_frame), as
+// libgcc's unwinder does, which finds the tables. What they say of a return address is kept: it
+// depends on the address alone, as long as no code is loaded or unloaded. Nothing of a stack is
+// kept, so that no caller is one of before. What a rule cannot express is left to libgcc.
 
 // memory reads what call stacks lie in, which may not be there.
 typedef struct {
@@ -17,7 +18,8 @@ static __thread struct {
 
 enum { FREE_BELOW = 512 << 10 }; // the kernel leaves 1 MiB free below a stack that grows
 
-// find_own looks for the thread's stack, and keeps that frame is in it, if it is: a signal handler may have another stack.
+// find_own looks for the thread's stack, and keeps that frame is in it, if it is: a signal handler
+// may have another stack.
 static void find_own(word frame) {
 	pthread_attr_t its;
 	void *lowest = NULL;
@@ -116,7 +118,8 @@ static _Unwind_Reason_Code trace(struct _Unwind_Context *c, void *to) {
 	return _URC_NO_REASON;
 }
 
-// code_is asks for what changes whenever code is loaded or unloaded, and for whether an address is in what is loaded.
+// code_is asks for what changes whenever code is loaded or unloaded, and for whether an address is
+// in what is loaded.
 typedef struct {
 	word address, loads, changes;
 	int is_code;
@@ -148,8 +151,8 @@ static code_is code_at(word address) {
 static int by_rules(tracing *t, word frame, memory *m) { return (void)t, (void)frame, (void)m, 0; }
 #endif
 
-// callers takes the call stack from a function's frame outwards: by tables, and from the first code without any, such
-// as Go's, by frame pointers. There is room for one more than MAX_FRAMES.
+// callers takes the call stack from a function's frame outwards: by tables, and from the first code
+// without any, such as Go's, by frame pointers. There is room for one more than MAX_FRAMES.
 static uint32_t callers(word *stack, word *frame) {
 	memory m;
 	read_from(&m, (word)frame);

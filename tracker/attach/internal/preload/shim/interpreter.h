@@ -1,7 +1,8 @@
 // Finds the interpreter of Python that the program has loaded, and the offsets in its structures.
 
-// raw_layout is a row of package python's tables. Of an interpreter with debug offsets it has, in place of an offset, the index of the word in
-// _PyRuntime that says it (_Py_DebugOffsets, since 3.13).
+// raw_layout is a row of package python's tables. Of an interpreter with debug offsets it has, in
+// place of an offset, the index of the word in _PyRuntime that says it (_Py_DebugOffsets, since
+// 3.13).
 struct raw_layout {
 	word version, frame, through, previous, code, instruction, is_index, owner, first, file, name, lines, length, ascii, wide, size, bytes;
 };
@@ -29,7 +30,8 @@ static pthread_once_t python_once = PTHREAD_ONCE_INIT;
 
 static word later(word a, word b) { return a > b ? a : b; }
 
-// set_layout derives what the walk needs, and reports whether all offsets are where a walk and a copy look.
+// set_layout derives what the walk needs, and reports whether all offsets are where a walk and a
+// copy look.
 static int set_layout(const struct raw_layout *raw) {
 	word owner_word = raw->owner == PY_NONE ? 0 : raw->owner / sizeof(word) * sizeof(word);
 	word last = later(later(raw->code, raw->instruction), later(raw->previous, owner_word)), head = raw->lines + sizeof(word) - PY_HEAD_SIZE;

@@ -1,4 +1,5 @@
-// Reads parts of this process's memory that may not be there. The kernel copies them, and finds out by that: what it says is there has been read.
+// Reads parts of this process's memory that may not be there. The kernel copies them, and finds out
+// by that: what it says is there has been read.
 
 static ssize_t some(void *to, word from, size_t n) {
 	struct iovec here = {to, n}, there = {(void *)from, n};
@@ -12,10 +13,12 @@ static word word_at(word address) {
 	return copy(&w, address, sizeof w) ? w : 0;
 }
 
-// gather copies parts to one place, one behind the other, and returns how many bytes it copied before the first that is not there; -1 if that is
-// none, or if an address is no program's. The parts are "here" for process_vm_writev, and their copy is "there": the kernel looks up each page that
-// is there, which takes ten times as long as the copy of a part, and only follows the addresses of what is here. The process number is asked for
-// each time: a child made by a system call has another, and must not write into its parent.
+// gather copies parts to one place, one behind the other, and returns how many bytes it copied
+// before the first that is not there; -1 if that is none, or if an address is no program's. The
+// parts are "here" for process_vm_writev, and their copy is "there": the kernel looks up each page
+// that is there, which takes ten times as long as the copy of a part, and only follows the
+// addresses of what is here. The process number is asked for each time: a child made by a system
+// call has another, and must not write into its parent.
 static ssize_t gather(void *to, const struct iovec *parts, unsigned n) {
 	struct iovec copies = {to, 0};
 	for (unsigned i = 0; i < n; i++)
@@ -23,8 +26,9 @@ static ssize_t gather(void *to, const struct iovec *parts, unsigned n) {
 	return process_vm_writev(getpid(), parts, n, &copies, 1, 0);
 }
 
-// read_parts copies parts to one place, one behind the other, and says which of them are there. It returns whether all are. There are at most
-// IOV_MAX parts, and the size of each is a multiple of a word's, or 0.
+// read_parts copies parts to one place, one behind the other, and says which of them are there. It
+// returns whether all are. There are at most IOV_MAX parts, and the size of each is a multiple of a
+// word's, or 0.
 static int read_parts(void *to, const struct iovec *parts, unsigned n, unsigned char *is_there) {
 	unsigned char *next = to;
 	int all = 1;

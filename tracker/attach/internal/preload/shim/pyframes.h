@@ -1,12 +1,15 @@
 // Takes the frames of Python that a thread runs, by python.h.
 //
-// The invariant: each byte that a walk uses was copied by the kernel during the same call, from the address that the walk came to. So memory that is
-// not there cannot end the program, and a frame or a code object that took the place of another is never taken for it. Within a call nothing changes:
-// other threads leave the frames of this one alone, and a code object lives as long as a frame that runs it.
+// The invariant: each byte that a walk uses was copied by the kernel during the same call, from the
+// address that the walk came to. So memory that is not there cannot end the program, and a frame or
+// a code object that took the place of another is never taken for it. Within a call nothing
+// changes: other threads leave the frames of this one alone, and a code object lives as long as a
+// frame that runs it.
 //
-// To enter the kernel costs as much as to copy fifty parts. So a thread keeps which parts its latest walk read, and the next call has all of them
-// copied at once, before its walk. This is a guess at where the walk will come to. What the guess lacks, the walk reads by itself. If all bytes are
-// what they were, the walk is not repeated: it depends on nothing else.
+// To enter the kernel costs as much as to copy fifty parts. So a thread keeps which parts its
+// latest walk read, and the next call has all of them copied at once, before its walk. This is a
+// guess at where the walk will come to. What the guess lacks, the walk reads by itself. If all
+// bytes are what they were, the walk is not repeated: it depends on nothing else.
 
 enum {
 	NOT_KEPT = 0xffff, // in place of an index in the latest walk
@@ -14,7 +17,8 @@ enum {
 	STRING_HEAD = 40,
 	MAX_TEXT = 192,
 	MAX_STRING = 72 + MAX_TEXT,
-	// The parts of a walk: pointers, then frames, then heads of code objects, then two strings for each head, of the file and of the function.
+	// The parts of a walk: pointers, then frames, then heads of code objects, then two strings
+	// for each head, of the file and of the function.
 	MAX_POINTERS = 3,
 	MAX_STRINGS = 2 * PY_FRAMES,
 	MAX_WALK = MAX_POINTERS + 2 * PY_FRAMES + MAX_STRINGS,
@@ -39,7 +43,8 @@ struct walk {
 	word copies[MAX_WALK_WORDS];
 };
 
-// A thread has a reader from its first walk on, until it ends. It has 400 KB of addresses, and memory for as much of them as walks have used.
+// A thread has a reader from its first walk on, until it ends. It has 400 KB of addresses, and
+// memory for as much of them as walks have used.
 struct py_reader {
 	volatile sig_atomic_t is_busy;
 	struct walk walks[2], *latest, *next;
@@ -118,7 +123,8 @@ static const word *read_pointer(py_reader *r, word at) {
 	return copy(&r->pointer, at, sizeof r->pointer) ? &r->pointer : NULL;
 }
 
-// read_window reads a frame, and what is in front of it in its page: since 3.11 the frames of callers are there.
+// read_window reads a frame, and what is in front of it in its page: since 3.11 the frames of
+// callers are there.
 static const word *read_window(py_reader *r, word at, word size) {
 	if (at % sizeof(word))
 		return NULL;
@@ -196,7 +202,8 @@ static void read_heads(py_reader *r) {
 	read_missing(r);
 }
 
-// string_size returns the size of a string, by its head. Of one that is too long, only the head is read.
+// string_size returns the size of a string, by its head. Of one that is too long, only the head is
+// read.
 static word string_size(const word *head) {
 	const struct py_layout *l = &python.layout;
 	word length = head[l->length / sizeof *head], state = head[STRING_HEAD / sizeof *head - 1];
@@ -247,8 +254,9 @@ static word mixed(word print, const unsigned char *from, size_t n) {
 	return print;
 }
 
-// print_of identifies a code object among those that are at its address at different times; 0 if that is not possible. Since 3.12 the head has a
-// unique number. Before, the texts of both names are compared.
+// print_of identifies a code object among those that are at its address at different times; 0 if
+// that is not possible. Since 3.12 the head has a unique number. Before, the texts of both names
+// are compared.
 static word print_of(struct walk *w, unsigned head) {
 	word print = py_digest(copy_of(w, first_head(w) + head));
 	for (unsigned i = 0; python.layout.compares_text && i < 2; i++) {
@@ -292,8 +300,8 @@ static void read_codes(py_reader *r) {
 	}
 }
 
-// is_certain is 0 if the state of the thread may not be that which runs: before 3.12, where there are several interpreters. Each begins with the
-// address of the next.
+// is_certain is 0 if the state of the thread may not be that which runs: before 3.12, where there
+// are several interpreters. Each begins with the address of the next.
 static int is_certain(py_reader *r) {
 	word at = python.layout.version < 0x030c && python.first ? python.first() : 0;
 	const word *next = at ? py_read(r, PY_POINTER, at, sizeof *next) : NULL;
@@ -328,7 +336,8 @@ static void free_reader(void) {
 		munmap(r, sizeof *r);
 }
 
-// find_reader returns the reader of this thread; NULL if there is no memory, or if it is in use: this is a signal handler then.
+// find_reader returns the reader of this thread; NULL if there is no memory, or if it is in use:
+// this is a signal handler then.
 static py_reader *find_reader(void) {
 	if (own_reader)
 		return own_reader->is_busy ? NULL : own_reader;
@@ -340,7 +349,8 @@ static py_reader *find_reader(void) {
 	return own_reader = r;
 }
 
-// python_frames takes the frames of the interpreter that this thread is in. Two words for each are what package python decodes.
+// python_frames takes the frames of the interpreter that this thread is in. Two words for each are
+// what package python decodes.
 static unsigned python_frames(word *to, word *prints) {
 	pthread_once(&python_once, find_python);
 	word thread = python.thread ? python.thread() : 0;

@@ -1,5 +1,6 @@
-// The ring in which the shim leaves events, in memory that the watcher has too: see package memring. Of its head, only the shim writes
-// lost and written, and only the watcher read and wake_at. Hold the lock for all of this.
+// The ring in which the shim leaves events, in memory that the watcher has too: see package
+// memring. Of its head, only the shim writes lost and written, and only the watcher read and
+// wake_at. Hold the lock for all of this.
 
 enum { RING = 1 << 20 };
 
@@ -46,7 +47,8 @@ static int share(word **lost) {
 	return file;
 }
 
-// leave_ring takes the ring from the child of a fork: it is the parent's. What a signal interrupted may still write there.
+// leave_ring takes the ring from the child of a fork: it is the parent's. What a signal interrupted
+// may still write there.
 static void leave_ring(void) {
 	if (ring)
 		mmap(ring, HEAD + RING, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);

@@ -1,5 +1,6 @@
-// From a return address of amd64 to its caller: see frames.h. The formats are those of the Linux Standard Base (Core, chapter 10.6), the
-// instructions those of DWARF 5, section 6.4.2, and the numbers of registers those of the psABI.
+// From a return address of amd64 to its caller: see frames.h. The formats are those of the Linux
+// Standard Base (Core, chapter 10.6), the instructions those of DWARF 5, section 6.4.2, and the
+// numbers of registers those of the psABI.
 
 #define ADDRESS (~(word)0) // all bits of a return address are those of an address
 #include "stack.h"
@@ -203,7 +204,8 @@ static int read_entry(program *p, const unsigned char *entry, word function, wor
 	return !its.bad && run(p, its);
 }
 
-// at_fp reports whether an expression is the frame pointer and an offset, and what is kept there if through.
+// at_fp reports whether an expression is the frame pointer and an offset, and what is kept there if
+// through.
 static int at_fp(const place *p, int through, int32_t *offset) {
 	table expression = {p->expression, p->expression + p->size};
 	if (number(&expression, 1) != 0x70 + FP) // breg6
@@ -239,7 +241,8 @@ static struct unwind_rule rule_of(const row *r) {
 	return s;
 }
 
-// read_rule reads the rule of a return address from the tables. Where there is no table, the stack ends: Go's code has none.
+// read_rule reads the rule of a return address from the tables. Where there is no table, the stack
+// ends: Go's code has none.
 static struct unwind_rule read_rule(word pc) {
 	void *bases[3] = {0};
 	const unsigned char *entry = unwinder.table((void *)(pc - 1), bases); // within the call, not after it
@@ -249,7 +252,8 @@ static struct unwind_rule read_rule(word pc) {
 	return read_entry(&p, entry, (word)bases[2], pc - 1) ? rule_of(&p.now) : (struct unwind_rule){NO_RULE};
 }
 
-// A cached rule may be read while another thread writes it: turn is odd then, and another afterwards.
+// A cached rule may be read while another thread writes it: turn is odd then, and another
+// afterwards.
 typedef struct {
 	word turn, pc, changes, rule[2];
 } cached_rule;
@@ -283,8 +287,8 @@ static void cache_rule(cached_rule *k, word pc, word changes, const struct unwin
 	__atomic_store_n(&k->turn, turn + 2, __ATOMIC_RELEASE);
 }
 
-// find_rule returns the rule of a return address. That of code which is not from a library, such as a compiler's at run time, is not kept: its
-// tables may change unseen.
+// find_rule returns the rule of a return address. That of code which is not from a library, such as
+// a compiler's at run time, is not kept: its tables may change unseen.
 static struct unwind_rule find_rule(word pc, word changes) {
 	cached_rule *first = &rule_cache[pc * 0x9e3779b97f4a7c15 >> 52], *victim = first;
 	struct unwind_rule s = {NO_RULE};
@@ -331,7 +335,8 @@ static INLINE int unwind_saved(unwinding *u, struct unwind_frame *f) { // there 
 	return 0;
 }
 
-// by_rules takes the call stack from a function's frame outwards, and reports whether rules led to its end. It ends where libgcc's does.
+// by_rules takes the call stack from a function's frame outwards, and reports whether rules led to
+// its end. It ends where libgcc's does.
 static int by_rules(tracing *t, word frame, memory *m) {
 	unwinding u = {t, m, code_at(0).changes};
 	struct unwind_frame f = {.sp = frame + 2 * sizeof(word)};

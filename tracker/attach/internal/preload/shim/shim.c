@@ -1,10 +1,10 @@
-// A libcuda.so.1 that stands in front of the driver's, on which it depends: it tells a watcher of
-// the calls that allocate and free, and of contexts. Every other function is found in the driver's
-// own library. hooks.h, which Go writes, has DRIVER, its path, WAIT_MS, a HOOK for each function with the form of its
-// arguments, and a GET for each that finds functions.
+// A libcuda.so.1 that stands in front of the driver's, on which it depends: it reports to a watcher
+// the calls that allocate and free, and those that make and destroy contexts. Every other function
+// is found in the driver's own library. hooks.h, which Go writes, has DRIVER, its path, WAIT_MS, a
+// HOOK for each function with the form of its arguments, and a GET for each that finds functions.
 //
-// The program never waits for the watcher for more than WAIT_MS, never dies of it, and never notices
-// that it is gone.
+// The program never waits for the watcher for more than WAIT_MS, never dies of it, and never
+// notices that it is gone.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -93,7 +93,8 @@ static void miss(void) {
 		lost[1] = now();
 }
 
-// reachable reports whether the socket is still there. A program may close what is not its own: the number may be another file then.
+// reachable reports whether the socket is still there. A program may close what is not its own: the
+// number may be another file then.
 static int reachable(void) {
 	struct stat is;
 	closed = closed || fstat(to, &is) || is.st_ino != socket_is.st_ino || is.st_dev != socket_is.st_dev;
@@ -110,7 +111,8 @@ static int say(const void *e, size_t n) {
 	return 0;
 }
 
-// tell leaves an event in the ring and wakes the watcher if it sleeps, or sends it, and reports whether there was room.
+// tell leaves an event in the ring and wakes the watcher if it sleeps, or sends it, and reports
+// whether there was room.
 static int tell(const void *e, size_t n) {
 	if (!ring)
 		return say(e, n);
@@ -121,7 +123,7 @@ static int tell(const void *e, size_t n) {
 	return 1;
 }
 
-// put tells of an event, or drops it. Hold the lock.
+// put writes an event, or drops it. Hold the lock.
 static int put(const event *e, size_t n) {
 	word end = 0;
 	while (!tell(e, n) && !gone) {
@@ -150,7 +152,8 @@ static void fill(event *e, uint32_t phase) {
 	e->head.phase = phase;
 }
 
-// mappings returns a file with the mappings that this process has now: it may be gone when the watcher looks.
+// mappings returns a file with the mappings that this process has now: it may be gone when the
+// watcher looks.
 static int mappings(void) {
 	int from = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), copy = memfd_create("gpumemtrack", MFD_CLOEXEC);
 	char part[4096];
@@ -192,7 +195,8 @@ static int give(event *e, int *files, int n) {
 	return sent;
 }
 
-// start_time is when this process started, which no exec changes; 0 if that is unknown. With the process ID it tells processes apart.
+// start_time is when this process started, which no exec changes; 0 if that is unknown. With the
+// process ID it tells processes apart.
 static word start_time(void) {
 	char text[1024], *at;
 	int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
@@ -206,7 +210,8 @@ static word start_time(void) {
 	return at ? strtoull(at + 1, NULL, 10) : 0;
 }
 
-// greet sends the first event: the token, the start of the process, the page of losses, the program, and its mappings.
+// greet sends the first event: the token, the start of the process, the page of losses, the
+// program, and its mappings.
 static int greet(void) {
 	event e = {0};
 	fill(&e, child ? FORKED : EXECED);
@@ -228,8 +233,8 @@ static void await_room(void) {
 		impatient = 1;
 }
 
-// map_again sends the mappings if objects were loaded since. Their number in the ring says before which events. If they cannot be sent, the next event
-// tries again. Hold the lock.
+// map_again sends the mappings if objects were loaded since. Their number in the ring says before
+// which events. If they cannot be sent, the next event tries again. Hold the lock.
 static void map_again(word objects) {
 	if (objects == known)
 		return;
@@ -289,7 +294,8 @@ static void release(void) {
 
 static void in_child(void);
 
-// tell_codes tells of the code objects of an event that are new, or marks their frames. Hold the lock.
+// tell_codes writes the code objects of an event that are new, or marks their frames. Hold the
+// lock.
 static void tell_codes(event *e, const word *prints) {
 	static struct code_copy c;
 	for (word i = 0; i < e->python; i++) {
@@ -305,7 +311,7 @@ static void tell_codes(event *e, const word *prints) {
 	}
 }
 
-// emit tells of an event. With prints, it has a stack.
+// emit writes an event. With prints, it has a stack.
 static void emit(event *e, const word *prints, size_t n, uint32_t phase) {
 	int before = errno;
 	if (!*same)
@@ -497,7 +503,8 @@ static void in_child(void) {
 	child = 1;
 }
 
-// notice_forks has the child of a fork notice it that ran no handlers: by a system call, or by _Fork. It would write into its parent's ring.
+// notice_forks has the child of a fork notice it that ran no handlers: by a system call, or by
+// _Fork. It would write into its parent's ring.
 static void notice_forks(void) {
 	word *page = mmap(NULL, HEAD, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (page == MAP_FAILED || madvise(page, HEAD, MADV_WIPEONFORK))
@@ -506,8 +513,8 @@ static void notice_forks(void) {
 	same = page;
 }
 
-// find_watcher reads TOKEN:NAME:FILE. The name is abstract, which another network namespace does not have;
-// the file may be "".
+// find_watcher reads TOKEN:NAME:FILE. The name is abstract, which another network namespace does
+// not have; the file may be "".
 static void find_watcher(const char *text) {
 	const char *name = text ? strchr(text, ':') : NULL, *file = name ? strchr(name + 1, ':') : NULL;
 	if (!file || name - text != sizeof token - 1)

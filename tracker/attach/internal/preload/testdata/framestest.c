@@ -1,5 +1,6 @@
-// Tests how the shim reads memory that may not be there, and that its walk of Python's frames finds what a walk finds that reads each by itself,
-// whatever has changed since the last. The frames are made here. A test that fails ends by a signal or with a status other than 0.
+// Tests how the shim reads memory that may not be there, and that its walk of Python's frames finds
+// what a walk finds that reads each by itself, whatever has changed since the last. The frames are
+// made here. A test that fails ends by a signal or with a status other than 0.
 #include "shim.c"
 
 #include <stdio.h>

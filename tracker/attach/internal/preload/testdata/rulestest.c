@@ -1,5 +1,6 @@
-// Compares the callers that the shim finds by its cached unwind rules with those of libgcc's unwinder, at the same call: one that differs
-// ends the program with a message. With -DLIBRARY, a library with a function whose frame has that size.
+// Compares the callers that the shim finds by its cached unwind rules with those of libgcc's
+// unwinder, at the same call: one that differs ends the program with a message. With -DLIBRARY, a
+// library with a function whose frame has that size.
 #ifdef LIBRARY
 static volatile int sink;
 
@@ -171,7 +172,8 @@ static void signals(void) {
 	}
 }
 
-// Threads one after another, which get the same stack, and at the same time, which read and write the same rules.
+// Threads one after another, which get the same stack, and at the same time, which read and write
+// the same rules.
 static void *in_thread(void *n) {
 	for (int i = 0; i < 50; i++) {
 		recurse((int)(size_t)n + i % 7);

@@ -106,7 +106,8 @@ static word open_handle(word to_address, ipc_handle handle, word flags) {
 	return 0;
 }
 
-// A handle does not fit a register. The driver gets it whole, and the watcher the address and the call stack.
+// A handle does not fit a register. The driver gets it whole, and the watcher the address and the
+// call stack.
 static void test_handle(void) {
 	int out = watch();
 	hooks[hook_cuIpcOpenMemHandle_v2].real = (function)(void *)open_handle;
@@ -152,7 +153,8 @@ static word records(word from) { // between from and written, all of one length
 	return (written - from) / (sizeof length + SHORT_SIZE);
 }
 
-// A full ring costs the program one wait, and then events. Where there is room again, it goes on, and around.
+// A full ring costs the program one wait, and then events. Where there is room again, it goes on,
+// and around.
 static void test_full(void) {
 	watch_ring();
 	event e = {0};
@@ -189,7 +191,8 @@ static void test_overwritten(void) {
 	CHECK(!gone);
 }
 
-// The watcher is woken once at the place that it says, and if it has gone while the program waits for room, that is all.
+// The watcher is woken once at the place that it says, and if it has gone while the program waits
+// for room, that is all.
 static void test_wakes(void) {
 	int out = watch_ring();
 	char text[200];
