@@ -65,7 +65,7 @@ func bytesOf(shape string, each alloc.Bytes) alloc.Bytes {
 // cupyFamily is CuPy's message, which tells its limit.
 var cupyFamily = &family{
 	name:   "cupy",
-	begins: []string{"Out of memory allocating", "out of memory to allocate"}, // the second until 6.0
+	begins: []string{"Out of memory allocating", "out of memory to allocate"}, // the second in old releases
 	lines:  paragraph,
 	parse: func(f *Failure, text string) bool {
 		f.Source = "CuPy"

@@ -34,7 +34,7 @@ var pytorchTail = &family{
 var pytorchFields = []field{
 	{"ried to allocate", true, to(func(f *Failure) *alloc.Bytes { return &f.Requested })},
 	{"total capacity of", true, to(func(f *Failure) *alloc.Bytes { return &f.Capacity })},
-	{"total capacty of", true, to(func(f *Failure) *alloc.Bytes { return &f.Capacity })}, // so in 2.1
+	{"total capacty of", true, to(func(f *Failure) *alloc.Bytes { return &f.Capacity })}, // so spelled in some releases
 	{"total capacity", false, to(func(f *Failure) *alloc.Bytes { return &f.Capacity })},
 	{"is free", false, to(func(f *Failure) *alloc.Bytes { return &f.Free })},
 	{"free", false, to(func(f *Failure) *alloc.Bytes { return &f.Free })},
@@ -49,7 +49,7 @@ var pytorchFields = []field{
 }
 
 var (
-	pytorchDevice  = regexp.MustCompile(`\b(GPU|NPU|MLU|XPU|Device) +(\d{1,4})\b`)
+	pytorchDevice  = regexp.MustCompile(`\b([A-Z]{1,3}[CLP]U|Device) +(\d{1,4})\b`)
 	pytorchConf    = regexp.MustCompile(`\bPYTORCH_(?:[A-Z]{2,8}_)?ALLOC_CONF\b`)
 	pytorchProcess = regexp.MustCompile(`Process (\d{1,18})`)
 )

@@ -29,6 +29,7 @@ type Input struct {
 	Kind *inputs.Kind // what it is; inputs.Text if a text's beginning does not say so, nil if it is no text either
 
 	as      bool   // Kind is what --as says
+	unlike  bool   // and the beginning shows another kind
 	command string // that reads it
 	path    string // of a file; "" if it cannot be opened again
 	shown   string // the name in tables
@@ -63,8 +64,17 @@ func (in *Input) Again() error {
 
 // AddAsFlag adds the flag that says what kind of file the argument is.
 func AddAsFlag(a *App, cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.as, "as", "", "read the file as one of a `KIND`, whatever it looks like: see "+ProgramName+" help inputs")
-	Complete(cmd, "as", inputs.Names(cmd.Name())...)
+	addAsFlag(a, cmd, cmd.Name(), "read the file as one of a `KIND`, whatever it looks like: see "+ProgramName+" help inputs")
+}
+
+// AddAsFlagOf adds the flag that says what kind of file a flag names, for a command that reads other kinds by it: see Reading.
+func AddAsFlagOf(a *App, cmd *cobra.Command, flag, command string) {
+	addAsFlag(a, cmd, command, "`KIND` of the file of --"+flag+": see help inputs")
+}
+
+func addAsFlag(a *App, cmd *cobra.Command, command, usage string) {
+	cmd.Flags().StringVar(&a.as, "as", "", usage)
+	Complete(cmd, "as", inputs.Names(command)...)
 }
 
 // OpenInput opens what an argument names and says what kind it is. The data may unpack to at most the limit; 0 means the
@@ -121,6 +131,8 @@ func (in *Input) identify(as string, limit alloc.Bytes) error {
 		if in.as = true; !in.Kind.TakenBy(in.command) {
 			return UsageError("--as %s: %s reads %s", as, in.command, strings.Join(inputs.Names(in.command), ", "))
 		}
+		head, _ := r.Peek(inputs.HeadSize)
+		in.unlike = inputs.For(in.command, head) != in.Kind
 		return nil
 	}
 	head, err := r.Peek(inputs.HeadSize)
@@ -147,6 +159,9 @@ func (in *Input) File() (*files.File, error) {
 	if err == nil {
 		f.Usage.Name = in.shown
 		return f, nil
+	}
+	if in.unlike {
+		return nil, &misplaced{err, fmt.Sprintf("%s cannot be read as %s, as --as says: leave --as away", in.Name, in.Kind.What)}
 	}
 	err = fmt.Errorf("%s: %w", in.Name, err)
 	if errors.Is(err, files.ErrFormat) {
@@ -228,7 +243,9 @@ func CheckFile(a *App, path string) error {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		return nil
 	}
-	in, err := OpenInput(a, path, 0)
+	looked := *a
+	looked.as = "" // it is of another file, or says what the command reads anyway
+	in, err := OpenInput(&looked, path, 0)
 	if err == nil {
 		defer in.Close()
 		if in.Kind == nil || !in.Kind.Log() || in.Kind.TakenBy(a.command) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
+	"github.com/gpumemtrack/gpumemtrack/internal/inputs"
 )
 
 // Command is gpumemtrack estimate.
@@ -49,6 +50,7 @@ func Command(a *cli.App) *cobra.Command {
 	o.loss.flags(cmd)
 	o.llama.flags(cmd)
 	completions(cmd)
+	cli.AddAsFlagOf(a, cmd, "measured", inputs.Measured)
 	cmd.AddCommand(listCommand(a))
 	addTopics(a, cmd)
 	return cmd

@@ -97,6 +97,7 @@ func TestWhatIsNotReadSaysSo(t *testing.T) {
 	assert.Contains(t, out, "truly full")
 	_, errs, code = runs(t, "", "explain", path, "--as", "dump")
 	assert.Equal(t, cli.ExitFailed, code, errs)
+	assert.Contains(t, errs, "cannot be read as a dump, as --as says")
 	_, errs, code = runs(t, "", "explain", path, "--as", "gguf")
 	assert.Equal(t, cli.ExitUsage, code)
 	assert.Contains(t, errs, "--as gguf: explain reads dump, snapshot, ")
