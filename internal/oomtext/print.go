@@ -30,8 +30,7 @@ func (r *Report) String() string {
 				fmt.Fprintf(&b, "  and %d more: --json has %d\n", len(others)+r.LeftOut-maxShown, len(r.Failures))
 				break
 			}
-			kind, _, _ := strings.Cut(f.Says, ":")
-			b.WriteString(text.Wrap(fmt.Sprintf("%s: %s", f.title(), kind), width, "  ", "    "))
+			b.WriteString(text.Wrap(f.Summary(), width, "  ", "    "))
 		}
 	}
 	for i, s := range r.Stats {
@@ -41,6 +40,12 @@ func (r *Report) String() string {
 		b.WriteString(s.String())
 	}
 	return b.String()
+}
+
+// Summary says in a line who asked for what, where, and the verdict.
+func (f *Failure) Summary() string {
+	kind, _, _ := strings.Cut(f.Says, ":")
+	return f.title() + ": " + kind
 }
 
 // title says who asked for what, and where.

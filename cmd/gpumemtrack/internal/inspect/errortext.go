@@ -12,6 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/internal/enginelog"
 	"github.com/gpumemtrack/gpumemtrack/internal/oomtext"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 )
 
@@ -58,6 +59,64 @@ func explainText(a *cli.App, in *cli.Input, device int, at string, asJSON bool) 
 	}
 	_, err = fmt.Fprint(a.Stdout, report)
 	return err
+}
+
+// explainLogs explains the errors in many logs, such as those of the ranks of a run: each in a line, and the first in full.
+func explainLogs(a *cli.App, word string, paths []string, asJSON bool) error {
+	var lines []string
+	var first *oomtext.Failure
+	logs := 0
+	for _, path := range paths {
+		failures, err := failuresIn(a, path)
+		if err != nil {
+			return err
+		}
+		if len(failures) == 0 {
+			continue
+		}
+		logs++
+		if first == nil {
+			first = failures[0]
+		}
+		lines = append(lines, text.Wrap(text.Line(path)+", "+failures[0].Summary(), 80, "  ", "    "))
+	}
+	switch {
+	case first == nil:
+		return fmt.Errorf("%s: none of the %d files is a dump, a memory snapshot of PyTorch, or a log with an out-of-memory error", word, len(paths))
+	case asJSON:
+		return cli.UsageError("explain: --json takes one log: name one of those in %s", word)
+	}
+	const most = 20
+	fmt.Fprintf(a.Stdout, "memory ran out in %d of %s:\n", logs, count(len(paths), "file"))
+	for _, line := range lines[:min(most, len(lines))] {
+		fmt.Fprint(a.Stdout, line)
+	}
+	if n := len(lines) - most; n > 0 {
+		fmt.Fprintf(a.Stdout, "  and %d more\n", n)
+	}
+	_, err := fmt.Fprintf(a.Stdout, "\nthe first of them:\n%v", first)
+	return err
+}
+
+// failuresIn returns the errors in a file; none if it is no log.
+func failuresIn(a *cli.App, path string) ([]*oomtext.Failure, error) {
+	in, err := cli.OpenInput(a, path, 0)
+	if errors.Is(err, files.ErrFormat) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	if !in.IsLog() {
+		return nil, nil
+	}
+	in.Stream()
+	report, err := oomtext.Read(in.Reader)
+	if err != nil && !errors.Is(err, oomtext.ErrNone) {
+		return nil, fmt.Errorf("%s: %w", in.Name, bounded.Torn(err))
+	}
+	return report.Failures, nil
 }
 
 // rereader lets an input be read twice: a file is opened again, and what cannot be is kept in a temporary file.

@@ -106,6 +106,22 @@ func TestWhatIsNotReadSaysSo(t *testing.T) {
 	assert.Contains(t, errs, `there is no kind "nothing"`)
 }
 
+// TestLogsOfRanks: a folder of logs is answered with a line for each error, and the first in full.
+func TestLogsOfRanks(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{"rank0.log": "starting\n", "rank1.log": oomText, "rank2.log": strings.ReplaceAll(oomText, "GPU 0", "GPU 2")} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	}
+	out, errs, code := runs(t, "", "explain", dir)
+	assert.Zero(t, code, errs)
+	said := strings.Join(strings.Fields(out), " ")
+	assert.Contains(t, said, "memory ran out in 2 of 3 files: ")
+	assert.Regexp(t, `rank1.log, line \d+: PyTorch asked for .* on GPU 0: truly full .*rank2.log, line \d+: PyTorch asked for .* on GPU 2: truly full the first of them: line`, said)
+	_, errs, code = runs(t, "", "explain", dir, "--json")
+	assert.Equal(t, cli.ExitUsage, code)
+	assert.Contains(t, errs, "--json takes one log")
+}
+
 // failing are programs that run out of memory, each for another reason.
 var failing = map[verdict.Verdict]func(t *testing.T, dir string) error{
 	verdict.TrulyFull: func(t *testing.T, dir string) error {

@@ -58,7 +58,7 @@ measured from a replay with the recorded settings, which the output names.
 For a directory, or a pattern in quotes, such as the dumps of the ranks of a
 run, it prints a table of all processes, most pinned memory first, and then
 explains the first of them. If there are several dumps of one process, the
-latest counts.`,
+latest counts. Of logs, it lists the error of each, and explains the first.`,
 		Example: `  gpumemtrack explain error.txt     # "CUDA out of memory. Tried to ..."
   gpumemtrack explain crash.dump.json
   gpumemtrack explain oom.log       # of TensorFlow, JAX or ONNX Runtime
@@ -165,7 +165,7 @@ func explainRanks(a *cli.App, word string, paths []string, device int, at string
 		return err
 	}
 	if len(all) == 0 {
-		return fmt.Errorf("%s: none of the %d files is a dump, or a memory snapshot of PyTorch", word, skipped)
+		return explainLogs(a, word, paths, asJSON)
 	}
 	if asJSON {
 		return cli.WriteJSON(a.Stdout, struct {
