@@ -21,6 +21,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
@@ -132,6 +133,71 @@ func TestAFloodIsItsOwnLoss(t *testing.T) {
 	flood.end(t)
 	assert.Eventually(t, func() bool { w.Sync(); live, _ := running(w, flood.Process.Pid); return len(live) == 0 }, time.Minute, 10*time.Millisecond)
 	assert.Len(t, w.Warnings(), 1, "they stay known")
+}
+
+// TestAllFindsDrivers: a copy of libcuda that is in no place where the loader looks is found when a process maps it. What the first process called
+// before is not known, which a warning says. Later ones are exact, also where the file is seen through another file system, as those of an image are.
+func TestAllFindsDrivers(t *testing.T) {
+	dir := driverCopy(t)
+	path := buildC(t, "-DLINKED")
+	newWatcher(t, Config{}).Close() // or the test is skipped
+	w, err := New(Config{})
+	require.NoError(t, err)
+	defer w.Close()
+	require.NoError(t, w.WatchAll())
+	first := startBy(t, dir, path, "leak", "2", "pause", "leak", "3")
+	first.live(t)
+	probed := func() bool {
+		_, err := w.discovery.Probed(filepath.Join(dir, "libcuda.so.1"))
+		return err == nil
+	}
+	require.Eventually(t, probed, time.Minute, time.Millisecond)
+	fmt.Fprintln(first.in)
+	want := first.live(t)
+	w.Sync()
+	live, warnings := running(w, first.Process.Pid)
+	if len(live) < len(want) {
+		require.NotEmpty(t, warnings)
+		assert.Contains(t, warnings[0], "before that was found")
+		assert.Len(t, live, 3, "what it allocated later")
+	}
+	folders := []string{dir}
+	for range 2 {
+		if merged := overlayOf(t, dir); merged != "" {
+			folders = append(folders, merged)
+		}
+	}
+	for range 3 {
+		for _, folder := range folders { // the first of each folder may be early
+			c := startBy(t, folder, path, "leak", "2", "churn", "20", "foreign")
+			want := c.live(t)
+			w.Sync()
+			live, warnings := running(w, c.Process.Pid)
+			if len(warnings) == 0 {
+				assert.Equal(t, want, live, folder)
+			} else {
+				assert.Len(t, warnings, 1)
+				assert.Contains(t, warnings[0], "before that was found")
+			}
+			c.end(t)
+		}
+	}
+}
+
+// overlayOf returns a folder that shows another through a file system, as a container does its image; "" if that cannot be had.
+func overlayOf(t *testing.T, lower string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"upper", "work", "merged"} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755))
+	}
+	merged := filepath.Join(dir, "merged")
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", lower, filepath.Join(dir, "upper"), filepath.Join(dir, "work"))
+	if err := unix.Mount("overlay", merged, "overlay", 0, options); err != nil {
+		return ""
+	}
+	t.Cleanup(func() { assert.NoError(t, unix.Unmount(merged, unix.MNT_DETACH)) })
+	return merged
 }
 
 var allFor = flag.Duration("attach.all", 0, "how long TestAllThatComeAndGo takes")

@@ -8,6 +8,19 @@ static INLINE uint32_t attachment(void *ctx)
 	return has_cookie ? bpf_get_attach_cookie(ctx) : attached_to;
 }
 
+// is_repeated reports whether a probe is hit for the second time by one call. File systems show a file of an image in each container, as different
+// files: each has probes, and all are hit by a call.
+static INLINE bool is_repeated(registers *r, struct thread *t)
+{
+	word file = has_cookie ? bpf_get_attach_cookie(r) >> 32 : 0;
+	if (t->last_pc == PROGRAM_COUNTER(r) && t->last_sp == STACK_POINTER(r) && t->last_file != file)
+		return 1;
+	t->last_pc = PROGRAM_COUNTER(r);
+	t->last_sp = STACK_POINTER(r);
+	t->last_file = file;
+	return 0;
+}
+
 static INLINE struct thread *thread_of(word id)
 {
 	struct thread *t = bpf_map_lookup_elem(&threads, &id);
@@ -57,6 +70,8 @@ int enter(registers *r)
 		lose();
 		return 0;
 	}
+	if (is_repeated(r, t))
+		return 0;
 	struct call *c = &t->calls[f->flags & OF_LIBRARY ? 1 : 0];
 	if (c->is_current && c->stack > stack && !(f->flags & NESTED))
 		return 0;
@@ -179,7 +194,8 @@ int note(registers *r)
 		return 0;
 	uint32_t at = attachment(r);
 	struct static_probe *p = bpf_map_lookup_elem(&static_probes, &at);
-	if (!p)
+	struct thread *t = thread_of(id);
+	if (!p || (t && is_repeated(r, t)))
 		return 0;
 	uint32_t index = p->function;
 	struct function *f = bpf_map_lookup_elem(&functions, &index);

@@ -98,7 +98,9 @@ struct call {
 };
 
 struct thread {
-	struct call calls[2]; // of the driver, and of another library, which may call the driver
+	struct call calls[2];  // of the driver, and of another library, which may call the driver
+	word last_pc, last_sp; // where a probe was hit last, and that of which file it was
+	word last_file;
 };
 
 struct rule_key {

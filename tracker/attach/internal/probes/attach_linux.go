@@ -26,6 +26,7 @@ type place struct {
 // ProbeLibrary probes the functions of a file, for all processes that have loaded it or will. The
 // functions are the driver's, or those of a library that Config.Functions names.
 func (s *Source) ProbeLibrary(path, library string) error {
+	s.files++
 	if library == event.Loader {
 		return s.probeLoader(path)
 	}
@@ -143,7 +144,7 @@ func (s *Source) attach(file *link.Executable, program string, places []place, a
 	}
 	var to link.UprobeMultiOptions
 	for _, its := range places {
-		to.Addresses, to.Cookies = append(to.Addresses, its.offset), append(to.Cookies, uint64(its.attachedTo))
+		to.Addresses, to.Cookies = append(to.Addresses, its.offset), append(to.Cookies, s.cookie(its))
 		to.RefCtrOffsets = append(to.RefCtrOffsets, its.semaphore)
 	}
 	set := file.UprobeMulti
@@ -156,6 +157,10 @@ func (s *Source) attach(file *link.Executable, program string, places []place, a
 	}
 	return err
 }
+
+// cookie returns what the programs learn of a probe: what it is attached to and, above that, the number of
+// the file that is being probed.
+func (s *Source) cookie(its place) uint64 { return uint64(s.files)<<32 | uint64(its.attachedTo) }
 
 // attachEach attaches a program to one place after the other.
 func (s *Source) attachEach(file *link.Executable, program string, places []place, atReturn bool) error {
@@ -170,7 +175,7 @@ func (s *Source) attachEach(file *link.Executable, program string, places []plac
 		}
 		to := link.UprobeOptions{Address: its.offset, RefCtrOffset: its.semaphore}
 		if s.way == cookies {
-			to.Cookie = uint64(its.attachedTo)
+			to.Cookie = s.cookie(its)
 		}
 		l, err := set("", prog, &to)
 		if err != nil {

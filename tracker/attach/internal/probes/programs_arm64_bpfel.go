@@ -252,6 +252,9 @@ type programsThread struct {
 		Args        [6]uint64
 		SavedReturn uint64
 	}
+	LastPc   uint64
+	LastSp   uint64
+	LastFile uint64
 }
 
 type programsUnwindRule struct {

@@ -36,6 +36,7 @@ type Source struct {
 	notes      map[programsStaticProbe]uint32 // indexes of static probes: those of other files are often the same
 	removals   uint64                         // how often rules were removed
 	attached   []link.Link
+	files      uint32 // number of files that were probed
 
 	reader      *ringbuf.Reader
 	record      ringbuf.Record

@@ -140,6 +140,14 @@ func (l *Discovery) probeIn(pid int, path, library string) (its probed, err erro
 	return its, err
 }
 
+// Probed returns since when a file is probed, by the clock of the events. The error says that it is not.
+func (l *Discovery) Probed(path string) (since uint64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	its, err := l.fileAt(path)
+	return its.since, err
+}
+
 // fileAt returns what is known of a probed file. The caller holds l.mu.
 func (l *Discovery) fileAt(path string) (its probed, err error) {
 	info, err := os.Stat(path)
