@@ -19,6 +19,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/inputs"
 	"github.com/gpumemtrack/gpumemtrack/internal/oomtext"
 	line "github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/internal/verdict"
 )
 
 // showEngine prints what the only argument of show says, if it is a log of an engine or a dump of XLA, and returns whether
@@ -66,6 +67,9 @@ type engineJSON struct {
 func writeEngines(a *cli.App, name string, reports []*enginelog.Report, failed *oomtext.Report, asJSON bool) error {
 	beside := besideEngines(failed, reports)
 	says := beside != nil && beside.Said()
+	if says && len(reports) > 0 {
+		adviseEngine(beside, reports[len(reports)-1])
+	}
 	if asJSON {
 		out := struct {
 			Schema string          `json:"schema"`
@@ -94,6 +98,36 @@ func writeEngines(a *cli.App, name string, reports []*enginelog.Report, failed *
 		fmt.Fprintf(a.Stdout, "\n%v", beside)
 	}
 	return nil
+}
+
+// whileServing is what helps an engine whose device is full while it serves: it took the KV cache first, and the rest is
+// what a step needs.
+var whileServing = map[enginelog.Engine][]oomtext.Help{
+	enginelog.VLLM: {
+		{Do: "a lower --gpu-memory-utilization", Why: "a smaller KV cache leaves more memory to the steps"},
+		{Do: "a lower --max-num-batched-tokens or --max-num-seqs", Why: "what a step holds grows with them"},
+	},
+	enginelog.SGLang: {
+		{Do: "a lower --mem-fraction-static", Why: "a smaller KV cache leaves more memory to the steps"},
+		{Do: "a lower --chunked-prefill-size or --max-running-requests", Why: "what a prefill holds grows with the first, and a decode step with the second"},
+	},
+}
+
+// adviseEngine replaces what would help a program of PyTorch whose device is full by what helps the engine that it is.
+func adviseEngine(failed *oomtext.Report, r *enginelog.Report) {
+	advice, ok := whileServing[r.Engine]
+	serves := slices.ContainsFunc(r.Devices, func(d *enginelog.Device) bool {
+		cache, has := d.Get(enginelog.Cache)
+		return has && cache > 0
+	})
+	if !ok || !serves {
+		return // the weights did not fit, perhaps
+	}
+	for _, f := range failed.Failures {
+		if f.Source == "PyTorch" && f.Verdict == verdict.TrulyFull {
+			f.Helps = slices.Clone(advice)
+		}
+	}
 }
 
 // plainWord is a word that a shell takes as it is.

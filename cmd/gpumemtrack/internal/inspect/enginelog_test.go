@@ -92,3 +92,19 @@ func TestDumpsOfXLA(t *testing.T) {
 	require.Zero(t, run([]string{"show", "-"}, bytes.NewReader(text), &out, &errs), "%s", errs.String())
 	assert.Contains(t, out.String(), "standard input, compiled by XLA\nallocated while it runs: 26.0 MiB\nwhat is live at its peak is in its live-range.txt, which is not here\n")
 }
+
+// TestEnginesThatRunOutWhileServing: advice names the engine's own options, once it has a KV cache.
+func TestEnginesThatRunOutWhileServing(t *testing.T) {
+	const (
+		weights = "(EngineCore pid=418) INFO 03-02 09:26:25 [gpu_model_runner.py:5132] Model loading took 29.08 GiB memory and 596.5 seconds\n"
+		cache   = "(EngineCore pid=418) INFO 03-02 09:27:30 [gpu_worker.py:466] Available KV cache memory: 42.54 GiB\n"
+		failed  = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.25 GiB of which 1.00 GiB is free. " +
+			"Including non-PyTorch memory, this process has 78.00 GiB memory in use. Of the allocated memory 76.00 GiB is allocated by PyTorch, and 500.00 MiB is reserved by PyTorch but unallocated.\n"
+	)
+	out, errs, code := runs(t, weights+cache+failed, "explain", "-")
+	assert.Zero(t, code, errs)
+	assert.Contains(t, out, "1. a lower --gpu-memory-utilization")
+	out, errs, code = runs(t, weights+failed, "explain", "-")
+	assert.Zero(t, code, errs)
+	assert.NotContains(t, out, "--gpu-memory-utilization")
+}
