@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Guess: memory that nobody can touch is no memory for memray: a mapping without access, as GPU runtimes make to reserve
-#   addresses, and a file of weights that is mapped and not read, do not raise the peak.
+#   addresses, does not raise the peak.
 # Version: memray 1.20.0, safetensors 0.8.0, numpy 2.4.6 (PyPI), Linux.
-# Behaviour: every mmap counts with its full length, whatever its protection, and a mapped file too.
+# Behaviour: every mmap counts with its full length, whatever its protection; a file of weights that is mapped and not read
+#   counts too.
 # Seen: 64 GiB reserved with PROT_NONE and MAP_NORESERVE: peak 68.7 billion bytes, none of them usable; safe_open of a
 #   file of 64 MiB, no tensor read: some 68 million bytes more than the imports alone.
 # Source: the page "Memory overview" of memray's documentation; issue 778 of github.com/bloomberg/memray for files.

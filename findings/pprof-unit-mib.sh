@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Guess: pprof -unit=MiB prints bytes in units of 2^20, or says that it does not know the unit; its MB is 10^6.
+# Guess: pprof -unit=MiB prints bytes in units of 2^20, or says that it does not know the unit.
 # Version: github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe, its package profile and its command.
 # Behaviour: MiB is ignored without a word, and the numbers stay in bytes; MB is 2^20.
 # Seen: 100663296 bytes: "100663296B" by -unit=MiB, "96MB" by -unit=MB.
 # Source: internal/measurement/measurement.go (github.com/google/pprof).
-# Why: GPU tools say MiB (nvidia-smi, PyTorch). Who puts a profile beside them asks for MiB, gets bytes, and takes the MB of
-#   the other reports for 5 % less than they are.
+# Why: GPU tools say MiB (nvidia-smi, PyTorch). Who puts a profile beside them asks for MiB and gets bytes; the unit to ask
+#   for is MB.
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
