@@ -18,6 +18,11 @@ import (
 // mapped and unmapped.
 const Loader = "libc.so"
 
+// ShimFolder begins the name of a folder that holds a libcuda.so.1 of ours, which --preload puts in front of the
+// driver's. It has no probes of another watcher: it reads its callers' return addresses, which the return
+// probes would replace, and each of its calls is one of the driver, too.
+const ShimFolder = "shim-"
+
 // Source delivers events: probes in the kernel do, or the preloaded library in the programs.
 type Source interface {
 	// Watch begins to report on a process and on all that it starts.

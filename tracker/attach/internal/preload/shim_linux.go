@@ -152,7 +152,7 @@ func buildShim(functions []event.Function, driver string, headers fs.FS, waitMS 
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		_, _ = io.WriteString(sum, files[name])
 	}
-	name := "shim-" + hex.EncodeToString(sum.Sum(nil)[:8])
+	name := event.ShimFolder + hex.EncodeToString(sum.Sum(nil)[:8])
 	var errs []error
 	for _, folder := range []func() (string, error){cacheFolder, temporaryFolder} {
 		dir, err := folder()
@@ -161,7 +161,7 @@ func buildShim(functions []event.Function, driver string, headers fs.FS, waitMS 
 			if _, err := os.Stat(filepath.Join(dir, "libcuda.so.1")); err == nil {
 				return dir, nil
 			}
-			temp, err := os.MkdirTemp(filepath.Dir(dir), "shim-building-*")
+			temp, err := os.MkdirTemp(filepath.Dir(dir), event.ShimFolder+"building-*")
 			if err == nil {
 				defer os.RemoveAll(temp)
 				return dir, compileShim(temp, dir, files, driver)

@@ -388,8 +388,11 @@ func (l *Discovery) noteLate(pid int, path string) {
 
 // libraryOf returns the wanted library that the file at path belongs to.
 func (l *Discovery) libraryOf(path string) (library string, ok bool) {
-	if slices.Contains(loaders, filepath.Base(path)) {
+	switch {
+	case slices.Contains(loaders, filepath.Base(path)):
 		return event.Loader, true
+	case strings.HasPrefix(filepath.Base(filepath.Dir(path)), event.ShimFolder):
+		return "", false
 	}
 	for _, library := range l.wanted {
 		switch name := cmp.Or(library, "libcuda.so"); {

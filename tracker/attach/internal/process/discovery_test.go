@@ -127,6 +127,18 @@ func TestFilesOfALibrary(t *testing.T) {
 	}
 }
 
+// TestTheShimHasNoProbes, though it has the driver's name.
+func TestTheShimHasNoProbes(t *testing.T) {
+	l := NewDiscovery(&reports{}, anyLibrary{}, []event.Function{{}}, python.NewProcesses(nil, nil))
+	for path, want := range map[string]bool{
+		"/usr/lib/libcuda.so.1": true,
+		"/home/me/.cache/gpumemtrack/shim-0123456789abcdef/libcuda.so.1": false,
+	} {
+		_, ok := l.libraryOf(path)
+		assert.Equal(t, want, ok, path)
+	}
+}
+
 // TestALibraryThatIsNowhere is distinguished from one that was found late.
 func TestALibraryThatIsNowhere(t *testing.T) {
 	l := NewDiscovery(&reports{}, anyLibrary{}, []event.Function{{}, {Library: "libnowhere.so"}}, python.NewProcesses(nil, nil))
