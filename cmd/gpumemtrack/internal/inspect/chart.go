@@ -50,7 +50,7 @@ Times without a zone are local.`,
     gpumemtrack chart - -o gpu.png`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return cli.UsageError("chart: want the file of a recording, or several")
+				return cli.UsageError("chart: name the file of a recording, or several: see gpumemtrack chart --help")
 			}
 			return nil
 		},
