@@ -4,14 +4,17 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"sync"
 )
 
 // Log is a file that grows by whole records, such as lines of JSON, so that it can be read at any
 // moment. If a record cannot be written whole, its part is cut off again, and nothing more is
-// written. It is for one goroutine at a time.
+// written. It may be used from any goroutine.
 type Log struct {
-	path  string
-	f     *os.File
+	path string
+	f    *os.File
+
+	mu    sync.Mutex
 	whole int64 // bytes of complete records
 	err   error
 }
@@ -27,6 +30,8 @@ func CreateLog(path string, overwrite bool) (*Log, error) {
 
 // Write appends one record, or several whole ones. After a failure it returns the same error again.
 func (l *Log) Write(record []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.err != nil {
 		return 0, l.err
 	}
@@ -42,6 +47,8 @@ func (l *Log) Write(record []byte) (int, error) {
 // Close closes the file. It returns the error that a write had, or says that the file was removed
 // meanwhile, which no write notices.
 func (l *Log) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.err == nil && removed(l.f) {
 		l.err = &fs.PathError{Op: "write", Path: l.path, Err: errors.New("the file was removed while it was written")}
 	}
