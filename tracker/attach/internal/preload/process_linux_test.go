@@ -5,6 +5,7 @@ package preload
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"os"
 	"testing"
@@ -203,4 +204,68 @@ func TestMappingsBehindAWakeMessage(t *testing.T) {
 		unix.Close(pair[0])
 		unix.Close(pair[1])
 	}
+}
+
+// TestMappingsAheadOfTheirRecord: mappings that the socket has before the ring buffer has the calls of the code before
+// are not for those calls. Where they did not come, none are known: calls would have names of code that is gone.
+func TestMappingsAheadOfTheirRecord(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(pair[0])
+	defer unix.Close(pair[1])
+	r, w := opened(t)
+	s, c := newSource(), &connection{pid: 1, socket: pair[0], ring: r}
+	record := func(phase event.Phase, number uint64) []byte {
+		b := make([]byte, event.ShortSize)
+		binary.NativeEndian.PutUint64(b[event.OffWhat:], uint64(phase)<<32)
+		binary.NativeEndian.PutUint64(b[event.OffArgs:], number)
+		return b
+	}
+	send := func(maps string, number uint64) {
+		file, err := unix.MemfdCreate("maps", unix.MFD_CLOEXEC)
+		require.NoError(t, err)
+		defer unix.Close(file)
+		_, err = unix.Write(file, []byte(maps))
+		require.NoError(t, err)
+		b := record(event.CodeLoaded, number)
+		binary.NativeEndian.PutUint64(b[event.OffArgs+40:], sendsMaps)
+		require.NoError(t, unix.Sendmsg(pair[1], b, unix.UnixRights(file), nil, 0))
+	}
+	var e event.Event
+	assert.False(t, s.fromRing(&e, c))
+	send("7f0000000000-7f0000001000 r-xp 00000000 08:01 11 /lib/a.so\n", 1)
+	send("7f0000000000-7f0000001000 r-xp 00000000 08:01 12 /lib/b.so\n", 2)
+	for range 2 {
+		assert.False(t, s.fromSocket(&e, c), "a call of before may come")
+	}
+	want := []struct {
+		phase  event.Phase
+		number uint64
+		path   string
+	}{
+		{event.AtEntry, 0, ""}, {event.CodeLoaded, 1, "/lib/a.so"}, {event.AtEntry, 0, ""}, {event.CodeLoaded, 2, "/lib/b.so"},
+		{event.CodeLoaded, 0, ""}, {event.CodeLoaded, 2, ""}, {event.CodeLoaded, 3, ""}, {event.CodeLoaded, math.MaxUint64, ""},
+	}
+	for _, each := range want {
+		require.True(t, w.write(record(each.phase, each.number)))
+	}
+	w.word(atWritten).Store(w.written)
+	for _, each := range want {
+		require.True(t, s.fromRing(&e, c))
+		assert.Equal(t, each.phase, e.Phase)
+		if each.phase != event.CodeLoaded {
+			continue
+		}
+		require.NotNil(t, e.Start)
+		path := ""
+		if len(e.Start.All) > 0 {
+			path = e.Start.All[0].Path
+		}
+		assert.Equal(t, each.path, path, "record %d", each.number)
+	}
+	for range 2 * maxUnordered {
+		send("", 3)
+		assert.False(t, s.fromSocket(&e, c))
+	}
+	assert.LessOrEqual(t, len(c.maps), maxUnordered)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +33,7 @@ type Source struct {
 	ready           []*process          // that may have something to read
 	polled          []*process          // whose ring buffers are polled; the others wake the reader
 	buffer          [max(event.MostSize, python.LargestCopy)]byte
+	unordered       event.Event // see mapsFor
 
 	count, since uint64 // lost events
 	warning      error  // of which the reader has not been told
@@ -58,11 +60,12 @@ type connection struct {
 	started  uint64 // start time of its process, which an exec does not change; 0 if unknown
 	ring     *ring  // nil if it has none
 
-	readable     bool      // the connection may have something to read
-	closed       bool      // the connection has ended
-	disconnected bool      // it has closed the connection and continues: it cannot wake the reader
-	mapsRead     uint64    // number of messages with new mappings that were read
-	checkedAt    time.Time // when its mappings were read last, since it is disconnected
+	readable     bool                 // the connection may have something to read
+	closed       bool                 // the connection has ended
+	disconnected bool                 // it has closed the connection and continues: it cannot wake the reader
+	mapsRead     uint64               // number of messages with new mappings that were read
+	maps         []*event.StartRecord // of the last of them, for which the record in the ring buffer was not read; the last has the number mapsRead
+	checkedAt    time.Time            // when its mappings were read last, since it is disconnected
 }
 
 // What epoll reports has a number that is never used again. A file descriptor is, as soon as it is
@@ -106,28 +109,53 @@ func (s *Source) Lost() (count, since uint64) {
 
 // fromRing reads an event from a program's ring buffer.
 func (s *Source) fromRing(e *event.Event, c *connection) bool {
-	for {
-		record, err := c.ring.Next(s.buffer[:])
-		if err == nil && record == nil {
-			return false
+	record, err := c.ring.Next(s.buffer[:])
+	if err == nil && record == nil {
+		return false
+	}
+	if err != nil || !decodeFrom(e, c, record) {
+		s.countLost(1, event.Now())
+		s.closeConnection(c) // its process is still watched
+		return false
+	}
+	if e.Phase == event.CodeLoaded {
+		e.Start = s.mapsFor(c, e.Args[0])
+	}
+	return true
+}
+
+// mapsFor returns the mappings for the events behind a record in the ring buffer, which has the number of
+// their message; none if they did not come. Messages are read ahead of records: events before the record
+// may be of code that these mappings no longer have.
+func (s *Source) mapsFor(c *connection, number uint64) *event.StartRecord {
+	c.readable = c.readable || c.socket >= 0
+	for range maxWakes { // they may be behind messages that only wake
+		if c.mapsRead >= number || !c.readable {
+			break
 		}
-		if err != nil || !decodeFrom(e, c, record) {
-			s.countLost(1, event.Now())
-			s.closeConnection(c) // its process is still watched
-			return false
-		}
-		if e.Phase != event.CodeLoaded {
-			return true
-		}
-		// The mappings were sent before the event, but may be behind a message that only wakes.
-		wanted := e.Args[0]
-		c.readable = c.readable || c.socket >= 0
-		for range maxWakes {
-			if c.mapsRead < wanted && c.readable && s.fromSocket(e, c) {
-				return true
-			}
+		if s.fromSocket(&s.unordered, c) {
+			s.countLost(1, event.Now()) // a program with a ring buffer sends no other event
 		}
 	}
+	behind := c.mapsRead - number // messages that came after
+	if number == 0 || number > c.mapsRead || behind >= uint64(len(c.maps)) {
+		return new(event.StartRecord)
+	}
+	at := len(c.maps) - 1 - int(behind)
+	its := c.maps[at]
+	c.maps = slices.Delete(c.maps, 0, at+1)
+	return its
+}
+
+// maxUnordered is how many messages with mappings a connection keeps.
+const maxUnordered = 64
+
+// keepMaps keeps mappings until their record in the ring buffer is read.
+func (c *connection) keepMaps(its *event.StartRecord) {
+	if len(c.maps) == maxUnordered {
+		c.maps = slices.Delete(c.maps, 0, 1)
+	}
+	c.maps = append(c.maps, its)
 }
 
 // fromSocket reads an event from a program's connection.
@@ -147,10 +175,18 @@ func (s *Source) fromSocket(e *event.Event, c *connection) bool {
 			s.countLost(1, event.Now())
 			s.closeConnection(c)
 		}
-		if e.Phase == event.CodeLoaded {
-			c.mapsRead++
+		if e.Phase != event.CodeLoaded {
+			return true
 		}
-		return true
+		c.mapsRead++
+		if e.Start == nil { // the program could not copy them
+			e.Start = new(event.StartRecord)
+		}
+		if c.ring == nil {
+			return true
+		}
+		c.keepMaps(e.Start)
+		return false
 	}
 	for _, fd := range receivedFDs(rights[:max(0, with)]) {
 		unix.Close(fd)

@@ -233,22 +233,27 @@ static void await_room(void) {
 		impatient = 1;
 }
 
-// map_again sends the mappings if objects were loaded since. Their number in the ring says before
-// which events. If they cannot be sent, the next event tries again. Hold the lock.
-static void map_again(word objects) {
+// map_again sends the mappings if objects were loaded since, and writes into the ring which events
+// they are for: those behind the record with their number, 0 if they could not be sent. It returns 0
+// if that cannot be written either: an event would be named after code that is gone. Hold the lock.
+static int map_again(word objects) {
 	if (objects == known)
-		return;
+		return 1;
 	await_room();
 	event e = {0};
 	fill(&e, CODE_LOADED);
 	e.args[0] = mapped + 1;
 	int files[] = {-1, -1, mappings()};
-	if (give(&e, files, 3)) {
-		known = objects;
+	int sent = give(&e, files, 3);
+	if (sent)
 		mapped++;
-		if (ring)
-			put(&e, SHORT_SIZE);
-	}
+	else
+		e.args[0] = 0;
+	if (ring ? !put(&e, SHORT_SIZE) : !sent)
+		return 0;
+	if (sent)
+		known = objects;
+	return 1;
 }
 
 // connected connects once; the child of a fork does so again. Hold the lock.
@@ -323,12 +328,14 @@ static void emit(event *e, const word *prints, size_t n, uint32_t phase) {
 	}
 	fill(e, phase);
 	if (connected()) {
-		if (objects)
-			map_again(objects);
-		if (prints)
-			tell_codes(e, prints);
-		if (put(e, n) && has_key && phase != EXITED)
-			pthread_setspecific(thread_ends, (void *)1);
+		if (objects && !map_again(objects))
+			miss();
+		else {
+			if (prints)
+				tell_codes(e, prints);
+			if (put(e, n) && has_key && phase != EXITED)
+				pthread_setspecific(thread_ends, (void *)1);
+		}
 	} else if (closed)
 		miss();
 	release();
