@@ -1,4 +1,5 @@
-// What is needed to watch every process of the machine: which of them run, and how much of the ring buffer each may fill.
+// What is needed to watch every process of the machine: which of them run, and how much of the ring
+// buffer each may fill.
 #pragma once
 
 // share is what a process has in the ring buffer.
@@ -34,7 +35,8 @@ static INLINE struct share *share_of(word id)
 	return bpf_map_lookup_elem(&shares, &pid);
 }
 
-// lose_of counts an event of a process that was dropped, and reports whether the process has a share.
+// lose_of counts an event of a process that was dropped, and reports whether the process has a
+// share.
 static INLINE bool lose_of(word id)
 {
 	uint32_t pid = id >> 32;
@@ -57,8 +59,9 @@ static INLINE word lost_of(word id)
 
 enum { MOST_SHARE = 4 };
 
-// has_room reports whether a process may write a number of bytes. Where every process is watched, each has at most MOST_SHARE times as many unread bytes
-// as are free, as in a switch whose ports share a buffer: however many flood, some stays free for the others.
+// has_room reports whether a process may write a number of bytes. Where every process is watched,
+// each has at most MOST_SHARE times as many unread bytes as are free, as in a switch whose ports
+// share a buffer: however many flood, some stays free for the others.
 static INLINE bool has_room(word id, word size)
 {
 	struct share *s = share_of(id);

@@ -1,4 +1,5 @@
-// What depends on the architecture: the registers of a thread, by the names of the kernel's struct pt_regs.
+// What depends on the architecture: the registers of a thread, by the names of the kernel's struct
+// pt_regs.
 
 #if defined(__TARGET_ARCH_x86)
 
@@ -69,7 +70,8 @@ struct task_struct {
 	struct signal_struct *signal;
 } __attribute__((preserve_access_index));
 
-// What pthread_self returns depends on the C library here, and so does where the stack of a thread ends.
+// What pthread_self returns depends on the C library here, and so does where the stack of a thread
+// ends.
 static __always_inline word thread_pointer(void) { return 0; }
 
 #define python_thread(id) ((uint32_t)(id))

@@ -1,6 +1,7 @@
 //go:build ignore
 
-// Calls of the functions that are watched: programs at the start and the return of each, and at static probes.
+// Calls of the functions that are watched: programs at the start and the return of each, and at
+// static probes.
 
 // attachment returns the cookie of the probe that runs: the index of its function, or static probe.
 static INLINE uint32_t attachment(void *ctx)
@@ -8,8 +9,9 @@ static INLINE uint32_t attachment(void *ctx)
 	return has_cookie ? bpf_get_attach_cookie(ctx) : attached_to;
 }
 
-// is_repeated reports whether a probe is hit for the second time by one call. File systems show a file of an image in each container, as different
-// files: each has probes, and all are hit by a call.
+// is_repeated reports whether a probe is hit for the second time by one call. File systems show a
+// file of an image in each container, as different files: each has probes, and all are hit by a
+// call.
 static INLINE bool is_repeated(registers *r, struct thread *t)
 {
 	word file = has_cookie ? bpf_get_attach_cookie(r) >> 32 : 0;
@@ -89,7 +91,8 @@ int enter(registers *r)
 	return 0;
 }
 
-// fill_results sets the arguments of a call, its result, and what it wrote where its arguments point.
+// fill_results sets the arguments of a call, its result, and what it wrote where its arguments
+// point.
 static INLINE void fill_results(struct event *e, const struct function *f, const word *args, word result)
 {
 	e->result = result;
@@ -102,8 +105,8 @@ static INLINE void fill_results(struct event *e, const struct function *f, const
 		bpf_probe_read_user(&e->pitch, sizeof e->pitch, (void *)args[1]);
 }
 
-// start_stack begins an event with a stack in the thread's scratch buffer. Other programs add the frames of Python and those of the stack,
-// from an address on, and output it.
+// start_stack begins an event with a stack in the thread's scratch buffer. Other programs add the
+// frames of Python and those of the stack, from an address on, and output it.
 static INLINE int start_stack(registers *r, word id, const struct generation *g, uint32_t index, const struct function *f, const word *args, word pc)
 {
 	struct scratch *s = scratch_of(id);
@@ -181,8 +184,9 @@ static INLINE word value_of(registers *r, const struct argument *a)
 	return a->is_signed ? (word)((int64_t)(value << above) >> above) : value << above >> above;
 }
 
-// A static probe is not at the start of a function: its note says where its arguments are, and it has no return. Its program reports them like
-// those of a call and, for an allocation, goes on as at the return of a call.
+// A static probe is not at the start of a function: its note says where its arguments are, and it
+// has no return. Its program reports them like those of a call and, for an allocation, goes on as
+// at the return of a call.
 SEC("uprobe.multi/note")
 int note(registers *r)
 {

@@ -1,9 +1,11 @@
 //go:build ignore
 
-// Copies the code objects of Python that are new. A code object may be freed as soon as its thread continues, and another may get its address. So what
-// names a function is copied while the thread is stopped, into the ring buffer before the event. It is copied once: a map has the known code objects
-// with what distinguishes each from another at the same address. The map is updated after the copy, so that no event of another thread comes before
-// it. A frame whose code object is unknown, and could not be copied, is marked.
+// Copies the code objects of Python that are new. A code object may be freed as soon as its thread
+// continues, and another may get its address. So what names a function is copied while the thread
+// is stopped, into the ring buffer before the event. It is copied once: a map has the known code
+// objects with what distinguishes each from another at the same address. The map is updated after
+// the copy, so that no event of another thread comes before it. A frame whose code object is
+// unknown, and could not be copied, is marked.
 
 // interpreter is where the interpreter of a process has its threads, and its layout.
 struct interpreter {
@@ -67,8 +69,9 @@ static INLINE int is_known(struct scratch *s, const struct interpreter *p, word 
 	return digest_texts(s, &its, &texts) && texts == its.text_digest;
 }
 
-// check_code returns PY_NOT_COPIED for the code object of a frame if it is unknown and there are too many such. If it is unknown, it is listed for
-// copy_code. Within one walk each code object is checked once.
+// check_code returns PY_NOT_COPIED for the code object of a frame if it is unknown and there are
+// too many such. If it is unknown, it is listed for copy_code. Within one walk each code object is
+// checked once.
 static INLINE word check_code(py_reader *r, word code, uint32_t *first)
 {
 	const struct interpreter *p = r->p;
@@ -89,7 +92,8 @@ static INLINE word check_code(py_reader *r, word code, uint32_t *first)
 		for (uint32_t i = 0; i < MAX_NEW && i < n; i++)
 			if (s->new_code[i] == code)
 				return 0;
-		// Each takes a program: others are needed for the next frames, for the stack, and for a copy of that.
+		// Each takes a program: others are needed for the next frames, for the stack, and
+		// for a copy of that.
 		uint32_t others = s->chain + CHAIN_OF_PYTHON - (uint32_t)s->event.python / PYTHON_AT_ONCE + CHAIN_OF_FRAMES + 1;
 		asm volatile("" : "+r"(n));
 		if (n >= MAX_NEW || n + others >= CHAIN)
@@ -119,8 +123,9 @@ static INLINE int copy_part(struct code_copy *c, uint32_t part, void *to, uint32
 	return 1;
 }
 
-// copy_string copies a string. The width of its characters is in its state, differently in each version, so it is first copied at its maximum size.
-// That may fail where memory ends behind a shorter string.
+// copy_string copies a string. The width of its characters is in its state, differently in each
+// version, so it is first copied at its maximum size. That may fail where memory ends behind a
+// shorter string.
 static INLINE int copy_string(struct code_copy *c, const struct py_layout *l, uint32_t part, void *to, uint32_t most, word at)
 {
 	word length;
@@ -143,7 +148,8 @@ static INLINE void text_of(struct known_code *k, uint32_t i, const uint8_t *stri
 	k->texts[i].size = ((ascii ? characters : characters * (state >> 2 & 7)) + 7) & ~(word)7; // objects begin and end at multiples of 16
 }
 
-// copy_to copies the code object whose head was read, with room for a number of bytes of its line table, and reports whether all that names it is in.
+// copy_to copies the code object whose head was read, with room for a number of bytes of its line
+// table, and reports whether all that names it is in.
 static INLINE int copy_to(struct scratch *s, const struct py_layout *l, word id, word code, word lines, uint32_t most, struct known_code *k)
 {
 	struct code_copy *c = bpf_ringbuf_reserve(&ring, offsetof(struct code_copy, lines) + most, 0);
@@ -166,8 +172,8 @@ static INLINE int copy_to(struct scratch *s, const struct py_layout *l, word id,
 	return whole;
 }
 
-// copy_one copies a code object, and reports whether it is known from now on. Events matter more than names: if the ring buffer is half full, nothing
-// is copied.
+// copy_one copies a code object, and reports whether it is known from now on. Events matter more
+// than names: if the ring buffer is half full, nothing is copied.
 static INLINE int copy_one(py_reader *r, word id, word code)
 {
 	struct scratch *s = r->s;

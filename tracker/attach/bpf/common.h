@@ -66,7 +66,8 @@ enum {
 	NESTED = 1 << 8, // a call inside another is reported, too
 };
 
-// An argument of a static probe: the value at, in a register, or in memory at a register plus an offset.
+// An argument of a static probe: the value at, in a register, or in memory at a register plus an
+// offset.
 struct argument {
 	uint16_t in; // the register's offset in the registers
 	uint8_t kind, unused;
@@ -88,8 +89,8 @@ struct generation {
 	uint32_t since; // some was unmapped
 };
 
-// call is the current call of a thread, of the driver or of another library. A call that never returned (by longjmp) is recognized by its
-// stack pointer.
+// call is the current call of a thread, of the driver or of another library. A call that never
+// returned (by longjmp) is recognized by its stack pointer.
 struct call {
 	uint32_t is_current, function;
 	word stack; // the stack pointer
@@ -108,11 +109,13 @@ struct rule_key {
 	word pc;
 };
 
-// scratch is where a thread's stack and event are worked out. Its first part stays from one call to the next.
+// scratch is where a thread's stack and event are worked out. Its first part stays from one call to
+// the next.
 enum { WINDOW = 1 << 10, KEPT_RULES = 32, KEPT_CODES = 64, MAX_NEW = 24, MAX_FILE = 192, MAX_NAME = 96 };
 
 struct scratch {
-	// The rules of the innermost frames at the latest call, from which the next seldom differs. They hold for a generation, as long as none was removed.
+	// The rules of the innermost frames at the latest call, from which the next seldom differs.
+	// They hold for a generation, as long as none was removed.
 	word kept_removals;
 	uint32_t kept_generation, kept_rules;
 	struct {
@@ -175,7 +178,8 @@ MAP(changes, ARRAY, CHANGES, uint32_t, word); // how often rules were removed, a
 enum { LOST_COUNT, LOST_SINCE, LOST_SLOTS }; // how many events the ring buffer had no room for, and when the first was
 MAP(loss, ARRAY, LOST_SLOTS, uint32_t, word);
 
-// Programs that others go on with. The verifier takes long for a loop of many turns: each makes a few, and then goes on with itself.
+// Programs that others go on with. The verifier takes long for a loop of many turns: each makes a
+// few, and then goes on with itself.
 enum { FIND_PYTHON, WALK_PYTHON, COPY_CODE, UNWIND, COPY_STACK, TAIL_CALLS };
 
 enum {
@@ -213,7 +217,8 @@ static INLINE struct generation *watching(word id)
 
 #include "all.h"
 
-// lose counts an event that was dropped: where every process is watched, as one of the current process.
+// lose counts an event that was dropped: where every process is watched, as one of the current
+// process.
 static INLINE void lose(void)
 {
 	if (lose_of(bpf_get_current_pid_tgid()))
@@ -226,8 +231,8 @@ static INLINE void lose(void)
 		*first = bpf_ktime_get_ns();
 }
 
-// scratch_in_use returns the scratch buffer that an earlier program of the chain filled. NULL if the map has dropped it since, for a thread that
-// called first: the event is lost then.
+// scratch_in_use returns the scratch buffer that an earlier program of the chain filled. NULL if
+// the map has dropped it since, for a thread that called first: the event is lost then.
 static INLINE struct scratch *scratch_in_use(word id)
 {
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &id);

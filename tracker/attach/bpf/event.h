@@ -1,4 +1,5 @@
-// What the kernel's programs and the preloaded library write into a ring buffer. The layout is that of packages event and python.
+// What the kernel's programs and the preloaded library write into a ring buffer. The layout is that
+// of packages event and python.
 #pragma once
 
 enum { MAX_FRAMES = 128, MAX_PYTHON = 128, ARGUMENT_COUNT = 6 }; // of a stack, of Python, and of a call
@@ -64,7 +65,8 @@ struct stack_part {
 	uint8_t bytes[PART];
 };
 
-// code_copy is a copy of a code object of Python, with what names its function. Its layout is that of package python.
+// code_copy is a copy of a code object of Python, with what names its function. Its layout is that
+// of package python.
 enum { OBJECT, FILE_NAME, FUNCTION_NAME, RUNTIME, LINES, COPY_PARTS };
 enum { MOST_OBJECT = 192, MOST_FILE = 512, MOST_NAME = 256, MOST_RUNTIME = 8 * 96, MOST_LINES = 4 << 10, FEW_LINES = 512 };
 

@@ -1,6 +1,7 @@
 //go:build ignore
 
-// Walks the frames of Python that a thread runs. The reader finds the interpreter of a process, and puts its layout into a map.
+// Walks the frames of Python that a thread runs. The reader finds the interpreter of a process, and
+// puts its layout into a map.
 
 enum {
 	MAX_THREADS = 512, // of Python, and interpreters, that are searched
@@ -24,10 +25,11 @@ static INLINE word in_window(const struct scratch *s, word at)
 	return *(const word *)(s->window + (at & (WINDOW - 1)));
 }
 
-// find_thread looks for Python's thread among the next threads. A thread of the system may have a Python thread in several interpreters; its status
-// says which one is bound. If two are bound, another thread of the system made one of them, and the right one is unknown. Before 3.12 threads have no
-// such status: there must be a single interpreter then. In its list, a thread that has not started yet looks like the thread that made it, and is in
-// front of that.
+// find_thread looks for Python's thread among the next threads. A thread of the system may have a
+// Python thread in several interpreters; its status says which one is bound. If two are bound,
+// another thread of the system made one of them, and the right one is unknown. Before 3.12 threads
+// have no such status: there must be a single interpreter then. In its list, a thread that has not
+// started yet looks like the thread that made it, and is in front of that.
 static INLINE enum search find_thread(struct scratch *s, const struct interpreter *p, word self)
 {
 	if (!s->threads) {
@@ -67,8 +69,9 @@ static INLINE enum search find_thread(struct scratch *s, const struct interprete
 	return s->threads < MAX_THREADS ? SEARCH_ON : UNKNOWN_THREAD;
 }
 
-// read_frame reads a frame into the window, and returns where it is there; NULL if it cannot be read. Where the frames of callers are in front of it,
-// several are read at once. The window begins in the page of the frame, which is there.
+// read_frame reads a frame into the window, and returns where it is there; NULL if it cannot be
+// read. Where the frames of callers are in front of it, several are read at once. The window begins
+// in the page of the frame, which is there.
 static INLINE const word *read_frame(struct scratch *s, const struct interpreter *p, word at)
 {
 	word size = p->layout.frame_size, into = at - s->window_at;
@@ -148,7 +151,8 @@ int find_python(registers *r)
 	return go_on(r, s, WALK_PYTHON);
 }
 
-// walk_frames adds the next frames, from the innermost outwards, and reports whether there may be more.
+// walk_frames adds the next frames, from the innermost outwards, and reports whether there may be
+// more.
 static INLINE int walk_frames(py_reader *r)
 {
 	struct scratch *s = r->s;

@@ -1,7 +1,7 @@
 //go:build ignore
 
-// The programs that run in the kernel when a watched process calls a watched function, and when processes start and end. See calls.bpf.c for where
-// they begin.
+// The programs that run in the kernel when a watched process calls a watched function, and when
+// processes start and end. See calls.bpf.c for where they begin.
 #include "common.h"
 #include "code.bpf.c"
 #include "stack.bpf.c"

@@ -11,8 +11,9 @@
 
 enum { PY_FRAMES = 128 }; // the most that are taken
 
-// Of a code object only the head is read, up to the pointer to the line table: all that does not change while the object lives, and that
-// identifies it. Since 3.12 that includes a version number, which is unique in the process.
+// Of a code object only the head is read, up to the pointer to the line table: all that does not
+// change while the object lives, and that identifies it. Since 3.12 that includes a version number,
+// which is unique in the process.
 enum { PY_HEAD_WORDS = 11, PY_HEAD_SIZE = PY_HEAD_WORDS * 8 };
 
 // The copy of a part has room for so many bytes, however long it is.
@@ -29,9 +30,11 @@ enum py_part {
 // py_layout has byte offsets in the structures of a version of CPython. Package python computes it.
 struct py_layout {
 	word version; // 0x030c
-	// Of a thread. Unless indirect is PY_NONE, the pointer at current leads to a structure with the innermost frame at that offset.
+	// Of a thread. Unless indirect is PY_NONE, the pointer at current leads to a structure with
+	// the innermost frame at that offset.
 	word current, indirect;
-	// Of a frame. The instruction is an index of 32 bits if is_index, else an address. All is in the first frame_size bytes.
+	// Of a frame. The instruction is an index of 32 bits if is_index, else an address. All is
+	// in the first frame_size bytes.
 	word previous, code, instruction, is_index, owner, frame_size;
 	word head;                    // of a code object: where its head begins
 	word first_line, file, name; // of a head
@@ -41,10 +44,12 @@ struct py_layout {
 	word compares_text;           // code objects have no version number: that of before 3.12
 };
 
-// The owner of a frame: this and all above run no code, but separate the frames of a call from C (enum _frameowner).
+// The owner of a frame: this and all above run no code, but separate the frames of a call from C
+// (enum _frameowner).
 enum { PY_OWNED_BY_INTERPRETER = 3 };
 
-// The lowest four bits of an object's address are 0. There a stack has the owner of a frame, and whether its code object was not copied.
+// The lowest four bits of an object's address are 0. There a stack has the owner of a frame, and
+// whether its code object was not copied.
 enum { PY_OWNER = 7, PY_NOT_COPIED = 8, PY_TAGS = 15 };
 
 struct py_frame {
@@ -60,8 +65,8 @@ static INLINE int py_runs_code(const struct py_frame *f) { return f->code && f->
 // py_reader is what a walk reads by, and where it leaves what it finds.
 typedef struct py_reader py_reader;
 
-// py_read copies size bytes of the process's memory, at most PY_MAX_PART, and returns the copy, which stays until the next read of the same part;
-// NULL if they are not all there.
+// py_read copies size bytes of the process's memory, at most PY_MAX_PART, and returns the copy,
+// which stays until the next read of the same part; NULL if they are not all there.
 static INLINE const word *py_read(py_reader *r, enum py_part part, word at, word size);
 
 // py_found takes the frame n, 0 being the innermost.
@@ -98,7 +103,8 @@ static INLINE void py_decode(struct py_frame *f, const struct py_layout *l, cons
 	f->where = (unsigned)(l->is_index ? instruction : instruction - f->code);
 }
 
-// py_digest returns a digest of a head. Two that differ in one word never have the same. The multiplications do not wait for each other.
+// py_digest returns a digest of a head. Two that differ in one word never have the same. The
+// multiplications do not wait for each other.
 static INLINE word py_digest(const word *head)
 {
 	word digest = 1, power = 0x9e3779b97f4a7c15;
@@ -108,15 +114,16 @@ static INLINE word py_digest(const word *head)
 	return digest ^ digest >> 29;
 }
 
-// The two words of a frame in a stack, as package python decodes them. The head is NULL if it was not read.
+// The two words of a frame in a stack, as package python decodes them. The head is NULL if it was
+// not read.
 static INLINE word py_code_word(const struct py_frame *f) { return f->code | f->owner; }
 static INLINE word py_line_word(const struct py_frame *f, const struct py_layout *l, const word *head)
 {
 	return (word)f->where << 32 | (head ? py_half(head, l->first_line) : 0);
 }
 
-// py_walk takes the frames of a thread, the innermost first, and returns how many there are, at most PY_FRAMES. A frame that cannot be read
-// is the last, and has no code.
+// py_walk takes the frames of a thread, the innermost first, and returns how many there are, at
+// most PY_FRAMES. A frame that cannot be read is the last, and has no code.
 static INLINE unsigned py_walk(py_reader *r, const struct py_layout *l, word thread)
 {
 	word at = py_innermost(r, l, thread);

@@ -1,7 +1,8 @@
 //go:build ignore
 
-// Unwinds the stack of a thread, while it is stopped, by rules that the reader has loaded for each return address from the tables of its file.
-// If a rule is missing, the stack from there on is copied: the reader unwinds that, and loads the rules. So each address needs a copy once, and a
+// Unwinds the stack of a thread, while it is stopped, by rules that the reader has loaded for each
+// return address from the tables of its file. If a rule is missing, the stack from there on is
+// copied: the reader unwinds that, and loads the rules. So each address needs a copy once, and a
 // stack with known addresses needs none.
 
 static INLINE int fill_window(struct scratch *s, word at, uint32_t size)
@@ -57,8 +58,9 @@ static INLINE void note_unknown(struct scratch *s, word id)
 	}
 }
 
-// unwind_find looks first at the rules of the thread's latest stack. Behind an address without a rule, it is that of functions with frame pointers: it
-// may be wrong, but may be all that there is beyond the copied part.
+// unwind_find looks first at the rules of the thread's latest stack. Behind an address without a
+// rule, it is that of functions with frame pointers: it may be wrong, but may be all that there is
+// beyond the copied part.
 static INLINE const struct unwind_rule *unwind_find(unwinding *u, const struct unwind_frame *f)
 {
 	struct scratch *s = u->s;
@@ -125,8 +127,8 @@ int unwind(registers *r)
 	return 0;
 }
 
-// room returns how much of a stack to copy. The fuller the ring buffer, the less, and nothing if it is half full: events matter more than the
-// callers of some.
+// room returns how much of a stack to copy. The fuller the ring buffer, the less, and nothing if it
+// is half full: events matter more than the callers of some.
 static INLINE word room(void)
 {
 	uint32_t half = ring_bytes / 2;
@@ -134,8 +136,9 @@ static INLINE word room(void)
 	return used < half ? (half - used) / (half / MAX_COPY) : 0;
 }
 
-// stack_size returns the size of a stack from its stack pointer on, at most a number of bytes: up to the top of the process's first stack, or
-// up to the thread control block, which is above the stack of a thread that the C library made.
+// stack_size returns the size of a stack from its stack pointer on, at most a number of bytes: up
+// to the top of the process's first stack, or up to the thread control block, which is above the
+// stack of a thread that the C library made.
 static INLINE word stack_size(word sp, word most)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
@@ -147,7 +150,8 @@ static INLINE word stack_size(word sp, word most)
 	return most;
 }
 
-// copy_stack outputs a copy of the stack from the first frame without a rule on, and then the event.
+// copy_stack outputs a copy of the stack from the first frame without a rule on, and then the
+// event.
 SEC("uprobe.multi/copy_stack")
 int copy_stack(registers *r)
 {

@@ -17,8 +17,8 @@ enum unwind_base {
 	FROM_TRAMPOLINE, // the return address is that of the kernel's trampoline: a probe saved the one that it replaces
 };
 
-// unwind_rule says how to get from the frame of a return address to that of its caller. The return address there is saved at the CFA plus
-// return_offset.
+// unwind_rule says how to get from the frame of a return address to that of its caller. The return
+// address there is saved at the CFA plus return_offset.
 struct unwind_rule {
 	uint8_t base;    // of the CFA, the canonical frame address: the stack pointer of the caller
 	uint8_t fp_base; // of the place where the caller's frame pointer is saved
@@ -26,8 +26,8 @@ struct unwind_rule {
 	int32_t cfa_offset, return_offset, fp_offset;
 };
 
-// FRAME_POINTER_RULE is the rule of a function with a frame pointer: that of the caller is saved where it points to, and the return address
-// behind that.
+// FRAME_POINTER_RULE is the rule of a function with a frame pointer: that of the caller is saved
+// where it points to, and the return address behind that.
 #define FRAME_POINTER_RULE ((struct unwind_rule){.base = FROM_FP, .fp_base = FROM_SP, .cfa_offset = 16, .return_offset = -8, .fp_offset = -16})
 
 // unwind_frame is the registers of a frame that unwinding needs.
@@ -47,10 +47,12 @@ static INLINE int unwind_found(unwinding *u, const struct unwind_frame *f);
 // unwind_find returns the rule of a frame; NULL if there is none.
 static INLINE const struct unwind_rule *unwind_find(unwinding *u, const struct unwind_frame *f);
 
-// unwind_saved replaces the address of a trampoline by the return address that a probe saved, and reports whether that is known.
+// unwind_saved replaces the address of a trampoline by the return address that a probe saved, and
+// reports whether that is known.
 static INLINE int unwind_saved(unwinding *u, struct unwind_frame *f);
 
-// A caller's frame that is lower by less than this is wrong: the stacks of threads and goroutines are further apart.
+// A caller's frame that is lower by less than this is wrong: the stacks of threads and goroutines
+// are further apart.
 enum { UNWIND_APART = 1 << 29 };
 
 // unwind_step replaces a frame by that of its caller, and reports whether there is one.
@@ -70,8 +72,8 @@ static INLINE int unwind_step(unwinding *u, const struct unwind_rule *r, struct 
 	return 1;
 }
 
-// unwind_walk takes the frames of a stack from one outwards, in a number of turns at most, and returns why there are no more;
-// CONTINUED if there may be.
+// unwind_walk takes the frames of a stack from one outwards, in a number of turns at most, and
+// returns why there are no more; CONTINUED if there may be.
 static INLINE enum unwind_end unwind_walk(unwinding *u, struct unwind_frame *f, unsigned turns)
 {
 	for (unsigned turn = 0; turn < turns; turn++) {

@@ -33,7 +33,8 @@ static INLINE void report(word id, uint32_t phase, word first, word second, word
 	bpf_ringbuf_submit(e, flags);
 }
 
-// report_exec writes the event of an exec: with the file of the program, whose process may have ended when the event is read.
+// report_exec writes the event of an exec: with the file of the program, whose process may have
+// ended when the event is read.
 static INLINE void report_exec(word id, word now, const char *path)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
@@ -50,7 +51,8 @@ static INLINE void report_exec(word id, word now, const char *path)
 	bpf_ringbuf_submit(e, 0);
 }
 
-// renew begins a new code generation of a process, which is watched from now on. It returns the time.
+// renew begins a new code generation of a process, which is watched from now on. It returns the
+// time.
 static INLINE word renew(uint32_t pid)
 {
 	word now = bpf_ktime_get_ns();
@@ -67,7 +69,8 @@ static INLINE void forget(word id)
 	bpf_map_delete_elem(&scratches, &id);
 }
 
-// join begins to watch the current process, where every process is watched, at its first call. The reader must see it before it ends.
+// join begins to watch the current process, where every process is watched, at its first call. The
+// reader must see it before it ends.
 static INLINE struct generation *join(word id)
 {
 	uint32_t pid = id >> 32;
@@ -122,7 +125,8 @@ int forked(word *ctx)
 	if (!watching(id))
 		return 0;
 	uint32_t child = BPF_CORE_READ(task, tgid);
-	// The last threads of a process may end at the same time: then only one of them is still watched, and drops what is kept of it.
+	// The last threads of a process may end at the same time: then only one of them is still
+	// watched, and drops what is kept of it.
 	forget((word)child << 32 | (uint32_t)BPF_CORE_READ(task, pid));
 	if (child != id >> 32) // else a thread of the same process
 		report(id, FORKED, child, renew(child), 0);
@@ -186,8 +190,9 @@ int mapping(void *ctx)
 	return 0;
 }
 
-// unmapping runs before a process unmaps code: addresses may soon mean something else. Code that replaces other code is mapped after that was
-// unmapped. So if no code was unmapped between an event and a read of the mappings, they hold for the addresses of the event.
+// unmapping runs before a process unmaps code: addresses may soon mean something else. Code that
+// replaces other code is mapped after that was unmapped. So if no code was unmapped between an
+// event and a read of the mappings, they hold for the addresses of the event.
 SEC("uprobe.multi/unmapping")
 int unmapping(void *ctx)
 {
