@@ -255,7 +255,3 @@ func (f *Failure) full(short alloc.Bytes) string {
 func (f *Failure) help(do, why string, args ...any) {
 	f.Helps = append(f.Helps, Help{do, fmt.Sprintf(why, args...)})
 }
-
-func (f *Failure) useless(do, why string, args ...any) {
-	f.Useless = append(f.Useless, Help{do, fmt.Sprintf(why, args...)})
-}

@@ -10,7 +10,7 @@ import (
 func Wrap(s string, width int, first, rest string) string {
 	var b strings.Builder
 	line, words := first, 0
-	for _, word := range strings.Fields(s) {
+	for word := range strings.FieldsSeq(s) {
 		if words > 0 && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
 			b.WriteString(line + "\n")
 			line, words = rest, 0

@@ -39,7 +39,7 @@ var errColumns = errors.New("the file has no line with the names of its columns"
 func shapeOf(rows []row) (*layout, string, error) {
 	first := rows[0].cells
 	l := &layout{format: formatQuery, width: len(first), roles: make(map[role]int), groups: []group{{device: nvml.Device{Index: -1}}}}
-	var memory, percent, watts, clocks []int
+	var memory, percent, watts []int
 	for i := range first {
 		cell := firstKnown(rows, i)
 		_, unit, isNumber := number(cell)
@@ -56,8 +56,6 @@ func shapeOf(rows []row) (*layout, string, error) {
 			percent = append(percent, i)
 		case isNumber && unit == "W":
 			watts = append(watts, i)
-		case isNumber && unit == "MHz":
-			clocks = append(clocks, i)
 		case !isNumber && strings.ContainsAny(cell, " ") && !isMissing(cell):
 			l.keep(nameRole, i)
 		}

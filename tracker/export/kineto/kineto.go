@@ -185,7 +185,7 @@ func (t *trace) event(text []byte) error {
 		Args     json.RawMessage `json:"args"`
 	}
 	if json.Unmarshal(text, &e) != nil {
-		return nil // not of the profiler
+		return nil //nolint:nilerr // it is not of the profiler
 	}
 	at, ok := nanoseconds(string(e.TS))
 	on := thread{string(e.PID), string(e.TID)}
@@ -213,11 +213,11 @@ func (t *trace) memoryEvent(at int64, on thread, args []byte) error {
 		Type     int64       `json:"Device Type"`
 	}
 	if json.Unmarshal(args, &a) != nil || a.Bytes == 0 || a.Bytes > maxSize || a.Bytes < -maxSize {
-		return nil
+		return nil //nolint:nilerr // as an event of no allocation
 	}
 	addr, err := strconv.ParseUint(strings.TrimPrefix(a.Addr.String(), "-"), 10, 64)
 	if err != nil {
-		return nil
+		return nil //nolint:nilerr // as an event of no allocation
 	}
 	m := memoryEvent{at: at, thread: on, device: device{a.Type, a.ID}, addr: addr, bytes: a.Bytes, reserved: -1}
 	if a.Reserved != nil && *a.Reserved >= 0 && *a.Reserved <= maxSize {

@@ -140,7 +140,7 @@ func (l *log) now(fields []string) error {
 	at, start, ok := l.timeOf(fields[1])
 	size, err := strconv.ParseInt(fields[4], 10, 64)
 	if !ok || err != nil || size < 0 || size > maxSize {
-		return nil
+		return nil //nolint:nilerr // it is a line of another program
 	}
 	e := eventlog.Event{Size: alloc.Bytes(size), Stream: alloc.Stream(address(fields[5]))}
 	if e.Ptr = alloc.Ptr(address(fields[3])); e.Ptr == 0 && (action != "allocate failure" || size == 0) {
@@ -190,7 +190,7 @@ func (l *log) old(fields []string) error {
 	seconds, err3 := strconv.ParseFloat(fields[8], 64)
 	const century = 100 * 365 * 24 * 3600
 	if err1 != nil || err2 != nil || err3 != nil || device < 0 || device >= maxDevices || size < 0 || size > maxSize || !(seconds >= 0 && seconds < century) {
-		return nil
+		return nil //nolint:nilerr // it is a line of another program
 	}
 	e := eventlog.Event{
 		Since: time.Duration(seconds * 1e9), Ptr: alloc.Ptr(address(fields[2])), Size: alloc.Bytes(size), Stream: alloc.Stream(address(fields[3])),

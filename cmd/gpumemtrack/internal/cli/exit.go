@@ -76,7 +76,7 @@ func messages(err error, quiet bool) (all []string) {
 		}
 		return all
 	}
-	if coded, ok := err.(*codedError); ok {
+	if coded, ok := err.(*codedError); ok { //nolint:errorlint // an error around it says more
 		return messages(coded.err, quiet)
 	}
 	if quiet && isClosedPipe(err) {

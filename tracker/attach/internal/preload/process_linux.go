@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -161,18 +162,18 @@ func (s *Source) newProcess(c *connection, earlier *process) *process {
 	}
 	// The process may have ended by now, and another may have its number: its socket knows. Linux 6.5 has it.
 	pidfd, err := unix.GetsockoptInt(c.socket, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
-	if err == unix.ENOPROTOOPT {
+	if errors.Is(err, unix.ENOPROTOOPT) {
 		pidfd, err = unix.PidfdOpen(int(c.pid), 0)
 	}
-	switch err {
-	case nil:
+	switch {
+	case err == nil:
 		p.pidfd = pidfd
 		if p.pidfdID, err = s.watchFD(pidfd); err == nil {
 			s.pidfds[p.pidfdID] = p
 		}
-	case unix.ESRCH, unix.EINVAL, unix.ENODATA:
+	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENODATA):
 		p.ended = true // greet has another turn
-	case unix.EMFILE, unix.ENFILE:
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
 		s.warning = fmt.Errorf("process %d: %w: its end is not distinguished from an exec", p.pid, err)
 	}
 	return p
