@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -28,13 +29,25 @@ type measuredFamily struct {
 
 // Models of the families have as many parameters as transformers makes of their config.json, keep for
 // the backward pass what PyTorch was measured to keep on the CPU, and their peaks lie within the printed bounds.
-func TestFamiliesAsPyTorchHasThem(t *testing.T) { testFamilies(t, "families.json") }
+func TestFamiliesAsPyTorchHasThem(t *testing.T) {
+	for _, file := range familyFiles(t) {
+		testFamilies(t, file)
+	}
+}
 
 // So do models of ordinary sizes, in which workspaces count for little.
-func TestFamiliesOfOrdinarySizes(t *testing.T) { testFamilies(t, "ordinary.json") }
+func TestFamiliesOfOrdinarySizes(t *testing.T) { testFamilies(t, "testdata/torch/ordinary.json") }
+
+// familyFiles returns the paths of families.json and of its companions, families_GROUP.json.
+func familyFiles(t *testing.T) []string {
+	files, err := filepath.Glob("testdata/torch/families*.json")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	return files
+}
 
 func testFamilies(t *testing.T, name string) {
-	data, err := os.ReadFile("testdata/torch/" + name)
+	data, err := os.ReadFile(name)
 	require.NoError(t, err)
 	var file map[string]json.RawMessage
 	require.NoError(t, json.Unmarshal(data, &file))
@@ -92,8 +105,8 @@ func checkPeak(t *testing.T, measured alloc.Bytes, dtype string, r *estimate.Rep
 // ChatGLM and the families of diffusers other tests do.
 func TestEveryFamilyIsHeld(t *testing.T) {
 	held := map[string]bool{"chatglm": true}
-	for _, file := range []string{"torch/families.json", "torch/ordinary.json", "../../zoo/models.json", "../../zoo/testdata/others.json"} {
-		data, err := os.ReadFile("testdata/" + file)
+	for _, file := range append(familyFiles(t), "testdata/torch/ordinary.json", "../zoo/models.json", "../zoo/testdata/others.json") {
+		data, err := os.ReadFile(file)
 		require.NoError(t, err)
 		var models map[string]json.RawMessage
 		require.NoError(t, json.Unmarshal(data, &models))

@@ -2,6 +2,8 @@
 
     python families.py families.json [family ...] > measured.json && mv measured.json families.json
 
+families_GROUP.json have further models, a group of families each.
+
 The file has the config.json of each model. The model is built of it by transformers without
 trained weights, and beside it are written its number of parameters, the bytes that autograd
 keeps for the backward pass (unique storages seen by saved-tensor hooks on the CPU, without
