@@ -52,6 +52,11 @@ generate: ## write again what is made from other files, and the lists of public 
 	go generate ./...
 	go test ./internal/testing/house -run '^TestAPI$$' -update
 
+.PHONY: tables
+tables: ## take the keys of configs from the installed transformers, and print what changed: PYTHON=python3
+	@$(or $(PYTHON),python3) estimate/checkpoint/testdata/torch/defaults.py estimate/internal/family/defaults.json
+	@go generate ./estimate/internal/family
+
 .PHONY: cover
 cover: ## run the tests with coverage: PKG=./tracker/...; writes cover.out and cover.html
 	go test -coverprofile=cover.out $(PKG)

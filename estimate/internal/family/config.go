@@ -2,17 +2,14 @@ package family
 
 import (
 	"cmp"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/strictjson"
 )
@@ -50,6 +47,8 @@ type Config struct {
 	known
 	table          *Table // in which parts find their families
 	part           bool
+	class          class
+	names          map[string]string // of a key's other names, the usual one
 	raw            json.RawMessage
 	file, defaults map[string]json.RawMessage // both with the usual names of the keys
 	err            *error                     // shared by the whole and its parts
@@ -65,7 +64,7 @@ func (t *Table) ReadConfig(name string, text json.RawMessage) (Model, error) {
 	}
 	c := newConfig(t, known, text, new(error))
 	for _, size := range []string{"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"} {
-		delete(c.defaults, size) // a whole model must give its sizes, a part need not
+		delete(c.defaults, usualName(c.names, size)) // a whole model must give its sizes, a part need not
 	}
 	a.Family = known.Family
 	known.Read(c, &a)
@@ -78,53 +77,30 @@ func (t *Table) ReadConfig(name string, text json.RawMessage) (Model, error) {
 
 // newConfig reads the settings of a text.
 func newConfig(t *Table, k known, text json.RawMessage, err *error) *Config {
-	c := &Config{known: k, table: t, raw: text, err: err, defaults: renamed(maps.Clone(defaults()[k.Name]), k.Keys)}
+	c := &Config{known: k, table: t, raw: text, err: err, class: classOf(k.Name)}
+	c.names = c.class.usualNames(k.Keys)
+	c.defaults = c.class.renamed(c.class.Defaults, c.names)
 	if e := strictjson.Unmarshal(text, &c.file); e != nil {
 		c.keep("", e)
 	}
-	c.file = renamed(c.file, k.Keys)
+	c.file = c.class.renamed(c.file, c.names)
 	return c
-}
-
-// defaultsJSON holds the defaults of transformers by model_type; testdata/torch/defaults.py writes
-// it.
-//
-//go:generate gzip -9 -n -k -f defaults.json
-//go:embed defaults.json.gz
-var defaultsJSON []byte
-
-// defaults returns the settings of defaults.json.
-var defaults = sync.OnceValue(func() map[string]map[string]json.RawMessage {
-	var d map[string]map[string]json.RawMessage
-	if err := strictjson.Unzip(defaultsJSON, &d); err != nil {
-		panic("defaults.json: " + err.Error()) // it is part of the binary
-	}
-	return d
-})
-
-// renamed gives keys their usual names.
-func renamed(members map[string]json.RawMessage, keys map[string]string) map[string]json.RawMessage {
-	for own, usual := range keys {
-		if value, ok := members[own]; ok {
-			if _, both := members[usual]; !both {
-				members[usual] = value
-			}
-			delete(members, own)
-		}
-	}
-	if members == nil {
-		members = map[string]json.RawMessage{}
-	}
-	return members
 }
 
 // Component returns the settings of a part, such as those of the text in a model of images and
 // text. name is its type; "" means the one in the part itself. A part that is missing has the
 // defaults of its type.
 func (c *Config) Component(key, name string) *Config {
-	text := c.Value(key)
-	if text == nil {
+	text, usual := c.Value(key), c.class.Parts[key]
+	switch {
+	case text != nil:
+	case usual.With != nil:
+		text = usual.With
+	default:
 		text = json.RawMessage("{}")
+	}
+	if name == "" {
+		name = c.typeIn(text, usual.Type)
 	}
 	return c.of(text, name)
 }
@@ -132,21 +108,23 @@ func (c *Config) Component(key, name string) *Config {
 // Itself returns all settings, read as those of the type name.
 func (c *Config) Itself(name string) *Config { return c.of(c.raw, name) }
 
+// typeIn returns the model_type in a text, or usual if it has none.
+func (c *Config) typeIn(text json.RawMessage, usual string) string {
+	var named struct {
+		Type string `json:"model_type"`
+	}
+	c.keep("", strictjson.Unmarshal(text, &named))
+	return cmp.Or(named.Type, usual)
+}
+
 // ReadConfig returns the model that another config.json describes, such as that of a part of a pipeline; see
 // Table.ReadConfig.
 func (c *Config) ReadConfig(name string, text json.RawMessage) (Model, error) {
 	return c.table.ReadConfig(name, text)
 }
 
-// of returns the settings of a part whose type has this name, or the one in its text.
+// of returns the settings of a part whose type has this name.
 func (c *Config) of(text json.RawMessage, name string) *Config {
-	if name == "" {
-		var named struct {
-			Type string `json:"model_type"`
-		}
-		c.keep("", strictjson.Unmarshal(text, &named))
-		name = named.Type
-	}
 	k := c.table.types[name]
 	k.Name = name
 	p := newConfig(c.table, k, text, c.err)
@@ -185,7 +163,7 @@ func (c *Config) Unknown(key, value string) {
 
 // Value returns the text of a key's value, or nil.
 func (c *Config) Value(key string) json.RawMessage {
-	key = cmp.Or(c.Keys[key], key)
+	key = usualName(c.names, key)
 	v, ok := c.file[key]
 	if !ok {
 		v = c.defaults[key]
@@ -218,17 +196,21 @@ func (c *Config) Decode(key string, to any) bool {
 func (c *Config) Has(key string) bool { return c.Value(key) != nil }
 
 // Given reports whether the file has the key, even with null.
-func (c *Config) Given(key string) bool { return c.file[key] != nil }
+func (c *Config) Given(key string) bool { return c.file[usualName(c.names, key)] != nil }
 
 // Set sets a key to a number.
-func (c *Config) Set(key string, n int) { c.file[key] = strconv.AppendInt(nil, int64(n), 10) }
+func (c *Config) Set(key string, n int) { c.set(key, strconv.AppendInt(nil, int64(n), 10)) }
+
+// set sets a key to a value; nil means that it has none.
+func (c *Config) set(key string, value json.RawMessage) {
+	if value == nil {
+		value = json.RawMessage("null")
+	}
+	c.file[usualName(c.names, key)] = value
+}
 
 // Move sets a key to the value of another key.
-func (c *Config) Move(key, from string) {
-	if c.file[key] = c.Value(from); c.file[key] == nil {
-		c.Unset(key)
-	}
-}
+func (c *Config) Move(key, from string) { c.set(key, c.Value(from)) }
 
 // Usual sets a key to a number if it has no value.
 func (c *Config) Usual(key string, n int) {
@@ -238,14 +220,10 @@ func (c *Config) Usual(key string, n int) {
 }
 
 // Inherit sets a key to the value that it has in whole.
-func (c *Config) Inherit(key string, whole *Config) {
-	if c.file[key] = whole.Value(key); c.file[key] == nil {
-		c.Unset(key)
-	}
-}
+func (c *Config) Inherit(key string, whole *Config) { c.set(key, whole.Value(key)) }
 
 // Unset removes a key's value.
-func (c *Config) Unset(key string) { c.file[key] = json.RawMessage("null") }
+func (c *Config) Unset(key string) { c.set(key, nil) }
 
 // Number reads a number of 1 or more. If the key has no value it takes without; if that is 0, the
 // key must have one.
@@ -308,7 +286,7 @@ func (c *Config) Ratio(key string, without float64) float64 {
 func (c *Config) Dropout(key string) float64 {
 	p := 0.0
 	if !c.Decode(key, &p) {
-		_ = json.Unmarshal(c.defaults[key], &p) // or stays 0
+		_ = json.Unmarshal(c.defaults[usualName(c.names, key)], &p) // or stays 0
 	}
 	return p
 }
@@ -317,7 +295,7 @@ func (c *Config) Dropout(key string) float64 {
 func (c *Config) Word(key string) string {
 	s := ""
 	if !c.Decode(key, &s) {
-		_ = json.Unmarshal(c.defaults[key], &s) // or stays empty
+		_ = json.Unmarshal(c.defaults[usualName(c.names, key)], &s) // or stays empty
 	}
 	return s
 }

@@ -39,11 +39,20 @@ func Unmarshal(value []byte, v any) error {
 
 // Unzip decodes a JSON value that gzip compressed, as those are that the program carries.
 func Unzip(zipped []byte, v any) error {
-	zip, err := gzip.NewReader(bytes.NewReader(zipped))
+	text, err := Unzipped(zipped)
 	if err != nil {
 		return err
 	}
-	return json.NewDecoder(zip).Decode(v)
+	return json.Unmarshal(text, v)
+}
+
+// Unzipped returns a text that gzip compressed.
+func Unzipped(zipped []byte) ([]byte, error) {
+	zip, err := gzip.NewReader(bytes.NewReader(zipped))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(zip)
 }
 
 // Read reads a text that is one JSON value. Unlike encoding/json, which takes the last of two

@@ -1,77 +1,191 @@
-"""Write what transformers takes where a config.json leaves a key out, for package family.
+"""Write what transformers' configuration classes say, for package family: `make tables`.
 
-    python defaults.py > ../../../internal/family/defaults.json && go generate ../../../internal/family
+    python defaults.py ../../../internal/family/defaults.json
 
-Of each family the defaults of its configuration class are written as the class has them,
-before any of them is computed from others, for the keys that package family reads.
+Of each type of CONFIG_MAPPING, and of each class of a part that one of them has, a row says
+
+    class     the configuration class
+    defaults  what a config.json that leaves a key out means: the values as the class declares
+              them, before any of them is computed from others; null where none is declared
+    saved     what save_pretrained writes for a config of defaults, where that differs: values
+              computed from others, and keys under other names
+    names     attribute_map: other names of keys, with the name that save_pretrained writes
+    parts     the configurations within: their type, and what they have where the file has no
+              such part
+
+The row "" has what all classes share, and first stands the version of transformers. On stdout:
+what changed against the file.
 """
 
-import glob
 import json
 import os
-import re
 import sys
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+os.environ["TRANSFORMERS_VERBOSITY"] = "critical"
+
+import dataclasses
+import functools
+import warnings
 
 import transformers
 from transformers import CONFIG_MAPPING
+from transformers.configuration_utils import PreTrainedConfig
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-FAMILY = os.path.join(HERE, "../../../internal/family")
+warnings.simplefilter("ignore")
 
-# What reads a key of a config.json; the key is its first text.
-READ = r'\.(?i:number|optional|bounded|times|whole|flag|ratio|dropout|word|list|names|has|value|set|usual|move|mixture|perBlock|blockKinds)\((?:[&\w.]+, )?'
+# Longer values are left out: they are tables of labels, and the like.
+LONGEST = 3000
 
-# The classes whose model_type is not a key of CONFIG_MAPPING, or is another's too.
-OTHERS = {
-    "qwen2_vl_vision": "Qwen2VLVisionConfig", "qwen2_5_vl_vision": "Qwen2_5_VLVisionConfig",
-    "qwen3_vl_vision": "Qwen3VLVisionConfig", "qwen3_vl_moe_vision": "Qwen3VLMoeVisionConfig",
-}
+# Keys that each save writes anew.
+WRITTEN = {"model_type", "transformers_version", "architectures", "id2label", "label2id", "dtype"}
 
 
-def find(name):
-    for module in sys.modules.values():
-        if hasattr(module, name) and module.__name__.startswith("transformers.models."):
-            return getattr(module, name)
+def plain(value):
+    """Return a value as config.json has it, or None if it can not have it."""
+    try:
+        text = json.dumps(PreTrainedConfig._encode_special_floats(value))
+    except TypeError:
+        return None
+    return json.loads(text) if len(text) <= LONGEST else None
 
 
-def raw(cls, keys):
-    keys = keys | {"dim", "n_layers", "n_heads", "hidden_dim", "n_layer", "n_head", "d_model", "num_layers", "num_heads", "d_ff", "d_kv", "encoder_layers", "encoder_attention_heads", "encoder_ffn_dim", "num_decoder_layers"}
+def declared(cls):
+    """Return the values that a class declares."""
     values = {}
-    for base in reversed(cls.__mro__):
-        for name in getattr(base, "__annotations__", {}):
-            value = vars(base).get(name)
-            if name in keys and isinstance(value, (bool, int, float, str)):
-                values[name] = value
-            elif name in keys and value is None:
-                values.pop(name, None)
-    # What the class computes from other settings follows it at its default sizes: leave it out.
+    for field in dataclasses.fields(cls):
+        if field.default is not dataclasses.MISSING:
+            value = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            value = field.default_factory()
+        else:
+            continue
+        if value is None or plain(value) is not None:
+            values[field.name] = plain(value)
     return values
 
 
-def main():
-    keys, families = set(), set()
-    for path in glob.glob(os.path.join(FAMILY, "**", "*.go"), recursive=True):
-        with open(path) as f:
-            text = f.read()
-        keys |= set(re.findall(READ + r'"([a-z0-9_]+)"', text)) | set(re.findall(r'c\.(?i:move)\("[a-z0-9_]+", "([a-z0-9_]+)"', text))
-        families |= set(re.findall(r'"([a-z0-9_-]+)"', text))
-    keys -= {"architectures"}
-    result = {}
-    for family in sorted(families):
-        if family in OTHERS:
-            module = family.removesuffix("_vision")
-            __import__(f"transformers.models.{module}.configuration_{module}")
-            cls = find(OTHERS[family])
-        elif family in CONFIG_MAPPING:
-            cls = CONFIG_MAPPING[family]
-        else:
+BASE = declared(PreTrainedConfig)
+
+
+def is_config(cls):
+    return isinstance(cls, type) and issubclass(cls, PreTrainedConfig)
+
+
+def within(cls):
+    """Return the configurations within one of a class: the key, the class or AutoConfig, and the spec."""
+    specs = {key: (spec.config_class, spec) for key, spec in cls.sub_configs_defaults.items()}
+    specs |= {key: (part, None) for key, part in cls.sub_configs.items() if key not in specs}
+    for key, value in vars(made(cls)).items() if made(cls) else ():
+        if isinstance(value, PreTrainedConfig) and key not in specs:
+            specs[key] = (type(value), None)
+    return specs
+
+
+@functools.cache
+def made(cls):
+    """Return a config of defaults, or None if the class has none that make a model."""
+    try:
+        return cls()
+    except Exception:
+        return None
+
+
+def row(cls, named):
+    """Return the row of a class. named returns the type of a part."""
+    own = {k: v for k, v in declared(cls).items() if k not in within(cls)}
+    r = {"class": cls.__name__, "defaults": {k: v for k, v in own.items() if k not in BASE or v != BASE[k]}}
+    parts = {}
+    for key, (part, spec) in within(cls).items():
+        parts[key] = {"type": named(part, spec)}
+        if spec and spec.init_kwargs and plain(spec.init_kwargs) is not None:
+            parts[key]["with"] = plain(spec.init_kwargs)
+        if spec and spec.optional:
+            parts[key]["optional"] = True
+    written = {}
+    if made(cls):
+        try:
+            written = json.loads(made(cls).to_json_string(use_diff=True))
+        except TypeError:
+            pass  # it cannot be saved
+    saved = {
+        k: v
+        for k, v in written.items()
+        if k not in WRITTEN and k not in parts and not k.startswith("_") and (k not in own or own[k] != v) and plain(v) is not None
+    }
+    for name, value in (("saved", saved), ("names", dict(cls.attribute_map)), ("parts", parts)):
+        if value:
+            r[name] = value
+    return r
+
+
+def table():
+    """Return the rows by type."""
+    types = {}
+    parts = {}  # classes without a type in CONFIG_MAPPING
+    for name in CONFIG_MAPPING:
+        types[name] = CONFIG_MAPPING[name]
+    of = {cls: cls.model_type if types.get(cls.model_type) is cls else name for name, cls in types.items()}
+
+    def walk(cls, at):
+        for key, (part, _) in within(cls).items():
+            if not is_config(part) or part in of or part in parts:
+                continue
+            name = part.model_type
+            if not name or name in types or name in parts.values():
+                name = at + "." + key
+            parts[part] = name
+            walk(part, name)
+
+    for name, cls in sorted(types.items()):
+        walk(cls, name)
+
+    def named(part, spec):
+        if is_config(part):
+            return of.get(part) or parts[part]
+        return spec.model_type if spec else ""
+
+    rows = {name: row(cls, named) for cls, name in [*((c, n) for n, c in types.items()), *parts.items()]}
+    rows[""] = {"class": "PreTrainedConfig", "defaults": BASE, "names": {}}
+    return dict(sorted(rows.items()))
+
+
+def changes(old, new):
+    """Yield what changed from one table to another."""
+    yield f"transformers {old.get('transformers', '?')} -> {new['transformers']}"
+    before, after = old.get("types", {}), new["types"]
+    for name in sorted(before.keys() | after.keys()):
+        if name not in before:
+            yield f"+ {name}"
             continue
-        result[family] = raw(cls, keys)
-    lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in result.items())
-    print("{\n" + lines + "\n}")
+        if name not in after:
+            yield f"- {name}"
+            continue
+        a, b = before[name], after[name]
+        for what in ("defaults", "saved", "names", "parts"):
+            was, now = a.get(what, {}), b.get(what, {})
+            for key in sorted(was.keys() | now.keys()):
+                if key not in was:
+                    yield f"  {name}: {what}: + {key} = {json.dumps(now[key])}"
+                elif key not in now:
+                    to = b.get("names", {}).get(key)
+                    yield f"  {name}: {what}: - {key}" + (f", which is {to} now" if to else "")
+                elif was[key] != now[key]:
+                    yield f"  {name}: {what}: {key} = {json.dumps(was[key])} -> {json.dumps(now[key])}"
+
+
+def main():
+    path = sys.argv[1]
+    old = {}
+    if os.path.exists(path):
+        with open(path) as f:
+            old = json.load(f)
+    new = {"transformers": transformers.__version__, "types": table()}
+    # One line for each type: package family finds a line and decodes no other.
+    lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in new["types"].items())
+    with open(path, "w") as f:
+        f.write('{"transformers": ' + json.dumps(new["transformers"]) + ', "types": {\n' + lines + "\n}}\n")
+    print("\n".join(changes(old, new)))
 
 
 if __name__ == "__main__":
