@@ -33,13 +33,28 @@ var ErrTooLarge = errors.New("too large")
 // goroutine at a time may use it.
 type Reader struct {
 	text    *bufio.Reader
-	packed  *counter // nil if the file is not packed
+	packed  Unpacked // nil if the file is not packed
 	limit   int64
 	read    int64 // bytes of text that were read
 	used    int64
 	allowed int64 // bytes that may be used before bound is called again
 	endless bool  // the limit is only that of Use
 }
+
+// Unpacked is a reader of what a packed file unpacks to. NewReader bounds its ratio as that of gzip.
+type Unpacked interface {
+	io.Reader
+	// PackedBytes returns how many bytes of the packed file were read.
+	PackedBytes() int64
+}
+
+// unzipped is an Unpacked of gzip.
+type unzipped struct {
+	io.Reader
+	packed *counter
+}
+
+func (u unzipped) PackedBytes() int64 { return u.packed.n }
 
 type counter struct {
 	r io.Reader
@@ -64,7 +79,7 @@ const cut = "..."
 
 // NewReader returns a reader of a file. limit bounds the unpacked file, and also the memory that is
 // made of it, in bytes; 0 means DefaultLimit. If r is a Reader already, it is returned unchanged
-// with its own limit.
+// with its own limit. An r that is Unpacked may be gzip inside.
 func NewReader(r io.Reader, limit int64) (*Reader, error) {
 	if within, ok := r.(*Reader); ok {
 		return within, nil
@@ -73,12 +88,16 @@ func NewReader(r io.Reader, limit int64) (*Reader, error) {
 		limit = DefaultLimit
 	}
 	b := &Reader{limit: limit}
+	b.packed, _ = r.(Unpacked)
 	in := bufio.NewReaderSize(r, 1<<16)
 	if head, _ := in.Peek(2); len(head) == 2 && head[0] == 0x1f && head[1] == 0x8b {
-		b.packed = &counter{r: in}
-		zip, err := gzip.NewReader(b.packed)
+		packed := &counter{r: in}
+		zip, err := gzip.NewReader(packed)
 		if err != nil {
 			return nil, Torn(err)
+		}
+		if b.packed == nil {
+			b.packed = unzipped{zip, packed}
 		}
 		in = bufio.NewReaderSize(zip, 1<<16)
 	}
@@ -131,8 +150,8 @@ func (b *Reader) count(n int64, err error) error {
 	if b.read > b.limit && !b.endless {
 		return fmt.Errorf("%w: the file has more than %s", ErrTooLarge, size(b.limit))
 	}
-	if b.packed != nil && b.read > BasePacked && b.read > BasePacked+MaxRatio*b.packed.n {
-		return fmt.Errorf("%w: %s of gzip unpack to more than %s, which no recorded data does", ErrTooLarge, size(b.packed.n), size(b.read))
+	if b.packed != nil && b.read > BasePacked && b.read > BasePacked+MaxRatio*b.packed.PackedBytes() {
+		return fmt.Errorf("%w: %s unpack to more than %s, which no recorded data does", ErrTooLarge, size(b.packed.PackedBytes()), size(b.read))
 	}
 	return err
 }
@@ -160,7 +179,7 @@ func (b *Reader) bound() error {
 	}
 	b.allowed = min(b.limit, Base+PerByte*b.read)
 	if b.packed != nil {
-		b.allowed = min(b.allowed, BasePacked+PerPackedByte*b.packed.n)
+		b.allowed = min(b.allowed, BasePacked+PerPackedByte*b.packed.PackedBytes())
 	}
 	if b.used > b.allowed {
 		return fmt.Errorf("%w: the first %s of the file hold what takes more than %s of memory", ErrTooLarge, size(b.read), size(b.allowed))

@@ -23,7 +23,7 @@ var chapters = []struct {
 // columns.
 func Help() string {
 	var b strings.Builder
-	b.WriteString(text.Wrap("The content of a file decides its kind, not its name. gzip is unpacked, UTF-16 is read, and - is standard input. "+
+	b.WriteString(text.Wrap("The content of a file decides its kind, not its name. gzip, zstd, bzip2 and zip of one file are unpacked, UTF-16 is read, and - is standard input. "+
 		"--as KIND overrides the kind. The commands that read a kind stand in brackets.", 80, "", ""))
 	for _, c := range chapters {
 		fmt.Fprintf(&b, "\n%s:\n", c.title)

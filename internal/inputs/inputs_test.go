@@ -43,7 +43,8 @@ var beginnings = map[*inputs.Kind][]string{
 	inputs.ModelConfig:    {`{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}`, ` {"_class_name": "FluxTransformer2DModel"}`},
 	inputs.HTML:           {"<!DOCTYPE html>\n<html>", "\n<HTML lang=en>"},
 	inputs.LFS:            {"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 132\n"},
-	inputs.Packed:         {"\x28\xb5\x2f\xfd\x04\x00", "\xfd7zXZ\x00\x00", "BZh91AY&SY\x00"},
+	inputs.Packed:         {"\xfd7zXZ\x00\x00"},
+	inputs.Archive:        {"7z\xbc\xaf\x27\x1c\x00", "PK\x03\x04\x14\x00", "a.log" + strings.Repeat("\x00", 252) + "ustar\x00"},
 	inputs.BFC:            {"2026-01-02 03:04:05.678901: I tsl/framework/bfc_allocator.cc:1083] Next region of size 8388608\n"},
 	inputs.ErrorText: {
 		"torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 108.00 MiB", "\ufeffRuntimeError: CUDA out of memory. Tried",
@@ -56,7 +57,7 @@ var beginnings = map[*inputs.Kind][]string{
 	inputs.EngineLog:    {"INFO 01-02 03:04:05 [gpu_model_runner.py:1] Model loading took 1.5 GiB and 2 seconds", "llama_kv_cache:      CUDA0 KV buffer size =   180.00 MiB"},
 	inputs.PyTorchStats: {"|=====|\n| PyTorch CUDA memory summary, device ID 0 |", `{"allocated_bytes.all.current": 97}`},
 	inputs.Text:         {"hello", "{}", "[INFO] nothing", `{"a":[1,2`},
-	nil:                 {"", "PK\x03\x04\x00\x00", "\x00\x01\x02", "  \n"},
+	nil:                 {"", "\x00\x01\x02", "  \n"},
 }
 
 func TestEachKindIsKnownByItsBeginning(t *testing.T) {

@@ -18,12 +18,20 @@ var (
 		is:      func(h *Head) bool { return h.Begins("version https://git-lfs") },
 	}
 	Packed = &Kind{
-		Name: "packed", What: "a packed file", Source: "zstd, xz, bzip2",
-		Instead: "unpack it, or pipe it: zstd -dc FILE | gpumemtrack COMMAND -",
+		Name: "xz", What: "a packed file", Source: "xz",
+		Instead: "pipe it: xz -dc FILE | gpumemtrack COMMAND -",
+		is:      func(h *Head) bool { return h.Begins("\xfd7zXZ\x00") },
+	}
+	Archive = &Kind{
+		Name: "archive", What: "an archive", Source: "tar, 7z, and zip from a pipe",
+		Instead: "unpack it into a folder",
 		is: func(h *Head) bool {
-			return h.Begins("\x28\xb5\x2f\xfd") || h.Begins("\xfd7zXZ\x00") || h.Begins("BZh") && !h.IsText()
+			return h.Begins("7z\xbc\xaf\x27\x1c") || h.Begins("PK\x03\x04") || h.isTar()
 		},
 	}
 )
 
-var others = []*Kind{HTML, LFS, Packed}
+// isTar reports whether the bytes begin as an archive of tar does (POSIX ustar).
+func (h *Head) isTar() bool { return len(h.raw) > 262 && string(h.raw[257:262]) == "ustar" }
+
+var others = []*Kind{HTML, LFS, Packed, Archive}

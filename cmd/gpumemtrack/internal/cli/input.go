@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/unpack"
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/internal/inputs"
 	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
@@ -33,7 +34,7 @@ type Input struct {
 	command string // that reads it
 	path    string // of a file; "" if it cannot be opened again
 	shown   string // the name in tables
-	source  io.Closer
+	source  io.ReadCloser
 }
 
 // Close closes the file.
@@ -52,7 +53,7 @@ func Pasted(a *App, args []string) string {
 
 // Again opens the file again, at its beginning: see CanReopen.
 func (in *Input) Again() error {
-	f, err := userfile.Open(in.path)
+	f, err := openFile(in.path)
 	if err != nil {
 		return err
 	}
@@ -99,12 +100,13 @@ func openInput(a *App, word string, limit alloc.Bytes) (*Input, error) {
 	var err error
 	switch {
 	case word == "-":
-		in.Name, in.shown, source = stdinName, stdinName, io.NopCloser(a.Stdin)
+		in.Name, in.shown = stdinName, stdinName
+		source = unpack.New(io.NopCloser(a.Stdin))
 	case IsURL(word):
 		source, in.Name, err = fetch(word)
 	default:
 		in.path = word
-		source, err = userfile.Open(word)
+		source, err = openFile(word)
 	}
 	if err != nil {
 		return nil, err
@@ -117,9 +119,18 @@ func openInput(a *App, word string, limit alloc.Bytes) (*Input, error) {
 	return in, nil
 }
 
+// openFile opens a file, and unpacks what package bounded does not.
+func openFile(path string) (io.ReadCloser, error) {
+	f, err := userfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return unpack.New(f), nil
+}
+
 // identify reads the beginning, and checks that the command takes what it shows.
 func (in *Input) identify(as string, limit alloc.Bytes) error {
-	r, err := bounded.NewReader(in.source.(io.Reader), int64(limit))
+	r, err := bounded.NewReader(in.source, int64(limit))
 	if err != nil {
 		return fmt.Errorf("%s: %w", in.Name, err)
 	}
@@ -178,11 +189,17 @@ func (in *Input) CanReopen() bool { return in.path != "" }
 
 // Reopened opens the file again and reads it as File does.
 func (in *Input) Reopened() (*files.File, error) {
-	f, err := files.ReadFile(in.path)
-	if err == nil {
-		f.Usage.Name = in.shown
+	source, err := openFile(in.path)
+	if err != nil {
+		return nil, err
 	}
-	return f, err
+	defer source.Close()
+	f, err := files.Read(source)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", in.path, err)
+	}
+	f.Usage.Name = in.shown
+	return f, nil
 }
 
 // Unread returns the error of an input that the command could not use: it says which command reads what is in it, or, if
@@ -202,7 +219,7 @@ func (in *Input) found() []*inputs.Kind {
 	case !in.IsLog() || in.path == "":
 		return nil
 	}
-	f, err := userfile.Open(in.path)
+	f, err := openFile(in.path)
 	if err != nil {
 		return nil
 	}

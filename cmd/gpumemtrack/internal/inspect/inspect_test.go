@@ -144,7 +144,7 @@ func TestFilesOfModels(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "other.zip")
 	require.NoError(t, os.WriteFile(path, []byte("PK\x03\x04\x00\x00"), 0o600))
 	_, errs, _ := runs(t, "", "show", path)
-	assert.Contains(t, errs, "not a snapshot: it begins with")
+	assert.Contains(t, errs, "is an archive: unpack it into a folder")
 
 	dir := filepath.Dir(path)
 	for name, text := range map[string]string{"config.json": `{"model_type": "llama"}`, "run.csv": "time_seconds,gpu,"} {
