@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/cilium/ebpf/link"
 
@@ -88,7 +89,11 @@ func (s *Source) ProbeLibrary(path, library string) error {
 	if len(enter)+len(notes) == 0 {
 		return fmt.Errorf("%s has none of the driver's functions", path)
 	}
-	// The return probes come first, so that no call is seen to begin without its end.
+	// A process may call while the probes are set. The return probes come first, so that no call is seen to begin
+	// without its end. Those that free come before those that allocate, which the functions list first, so that
+	// no allocation is seen without its free.
+	slices.Reverse(enter)
+	slices.Reverse(notes)
 	for _, it := range []struct {
 		program  string
 		places   []place
