@@ -246,14 +246,14 @@ type pipeline struct {
 type part struct {
 	name    string
 	tensors []tensorInfo
-	images  family.Images // where it is known and of images
+	known   *family.Model // counts in place of the tensors: a model of images, or one without tensors
 }
 
 // whole is the pipeline as its family has it.
 func (p pipeline) whole() diffusion.Pipeline {
 	w := diffusion.Pipeline{Name: p.name, Runs: p.runs.Model}
 	for _, o := range p.others {
-		w.Held = append(w.Held, diffusion.Held{Name: o.name, Stored: o.params(), Images: o.images})
+		w.Held = append(w.Held, diffusion.Held{Name: o.name, Stored: o.params(), Known: o.known})
 	}
 	return w
 }
@@ -338,7 +338,11 @@ func openPipeline(dir string) (*File, error) {
 			p.name, p.runs, c.architectureErr = name, f.architecture, f.architectureErr
 			continue
 		}
-		p.others = append(p.others, part{name, f.tensors, f.architecture.Images})
+		other := part{name: name, tensors: f.tensors}
+		if f.architectureErr == nil && (f.architecture.Images != nil || len(f.tensors) == 0) {
+			other.known = &f.architecture.Model
+		}
+		p.others = append(p.others, other)
 	}
 	if unknown != nil {
 		c.architectureErr = unknown
@@ -413,8 +417,8 @@ func openPart(dir string) (*File, error) {
 		path = found
 	}
 	f, err := openPath(path)
-	if err == nil && len(f.tensors) == 0 && !f.architecture.MakesImages() {
-		return nil, nil // a text encoder: it counts as it is stored
+	if err == nil && len(f.tensors) == 0 && f.architectureErr != nil {
+		return nil, nil // only the keys and values of a text encoder are known
 	}
 	return f, err
 }

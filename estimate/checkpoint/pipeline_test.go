@@ -137,6 +137,29 @@ func TestPipelineWithoutAPart(t *testing.T) {
 	assert.Contains(t, strings.Join(r.Notes, "\n"), lacks)
 }
 
+// Text encoders without weights count by their config.json.
+func TestPipelineOfTextEncodersToCome(t *testing.T) {
+	files := fluxPipeline(t)
+	delete(files, "text_encoder/model.safetensors")
+	delete(files, "text_encoder/model.fp16.safetensors")
+	delete(files, "text_encoder_2/some.safetensors")
+	files["text_encoder/config.json"] = `{"model_type": "clip_text_model", "architectures": ["CLIPTextModelWithProjection"], "vocab_size": 100, "hidden_size": 32,
+		"num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 16, "projection_dim": 24}`
+	files["text_encoder_2/config.json"] = `{"model_type": "t5", "architectures": ["T5EncoderModel"], "vocab_size": 100, "d_model": 64, "d_kv": 8, "d_ff": 160, "num_layers": 3, "num_heads": 4,
+		"relative_attention_num_buckets": 8, "feed_forward_proj": "gated-gelu"}`
+	const clip = 100*32 + 16*32 + 4*(32*32+32) + 2*32*64 + 64 + 32 + 3*2*32 + 32*24
+	const t5 = 123616 // as measured in families_enc.json
+	c, err := ReadFile(pipelineFolder(t, files))
+	require.NoError(t, err)
+	input, err := c.Input(1, 0)
+	require.NoError(t, err)
+	r, err := c.Report(input)
+	require.NoError(t, err)
+	models := measuredConfigs(t)
+	assert.Equal(t, models["flux"].Params+models["autoencoder"].Params+clip+t5, r.Params.Count)
+	assert.Contains(t, strings.Join(r.Notes, "\n"), "counted by its config.json, since the folder has no safetensors of it: text_encoder, text_encoder_2, transformer, vae")
+}
+
 // Of a pipeline whose model is not known the weights count as they are stored.
 func TestPipelineOfUnknownModel(t *testing.T) {
 	c, err := ReadFile(pipelineFolder(t, map[string]string{

@@ -1,9 +1,10 @@
 """Count the parameters that transformers makes of changed configs, for the tests of package checkpoint.
 
-    python changed.py type ... > changed_GROUP.json
+    python changed.py type[:Class[,Class ...]] ... > changed_GROUP.json
 
 For each model_type a model is built on the meta device of the default config and of 20 changed
 ones. A type may be written type:Class, for a class other than the first of the auto mappings below.
+Of each further class there are two models more, of an unchanged and of a changed config.
 The configs are written as save_pretrained writes them. The file has that of the default, and of
 each changed one the keys that then differ: "set" has their values, "unset" the paths of keys that
 are no longer written. Half of the changes are of one key, and the others of several. The changed
@@ -31,14 +32,15 @@ WORDS = {
     "hidden_act": ["gelu", "relu", "silu"], "feat_extract_norm": ["group", "layer"], "feed_forward_proj": ["relu", "gated-gelu"],
     "vision_feature_select_strategy": ["default", "full"], "topk_method": ["greedy", "group_limited_greedy"],
 }
-# Keys of generation, training and initial values, and those that only the code of a config reads.
-LEFT = ("_token_id", "_token", "id2label", "label2id", "chunk_size_feed_forward", "is_encoder_decoder", "output_", "return_dict", "problem_type", "use_cache", "initializer_", "_dropout", "dropout_", "_range", "_eps", "epsilon", "_loss", "_coef", "model_type", "transformers_version", "architectures", "dtype", "rope_", "pad_")
+# Keys of generation, training and initial values, those that only the code of a config reads, and
+# scale_decoder_outputs, by which a T5 that is loaded is known to have a head of its own.
+LEFT = ("_token_id", "scale_decoder_outputs", "_token", "id2label", "label2id", "chunk_size_feed_forward", "is_encoder_decoder", "output_", "return_dict", "problem_type", "use_cache", "initializer_", "_dropout", "dropout_", "_range", "_eps", "epsilon", "_loss", "_coef", "model_type", "transformers_version", "architectures", "dtype", "rope_", "pad_")
 
 
 def model_class(name):
-    name, _, cls = name.partition(":")
-    if cls:
-        return name, getattr(transformers, cls)
+    name, _, classes = name.partition(":")
+    if classes:
+        return name, *(getattr(transformers, cls) for cls in classes.split(","))
     for mapping in MAPPINGS:
         names = getattr(modeling_auto, f"MODEL_FOR_{mapping}_MAPPING_NAMES" if mapping else "MODEL_MAPPING_NAMES")
         if name in names:
@@ -146,7 +148,7 @@ def shallow(cls, default):
             continue
 
 
-def changes(cls, name):
+def changes(name, cls, *further):
     """The changed configs of a type, and the parameters of each."""
     whole = build(cls, {})
     default, reference = json.loads(json.dumps(cls.config_class().to_dict())), saved(whole)
@@ -199,15 +201,26 @@ def changes(cls, name):
         parts = shuffled.sample(single, min(len(single), shuffled.randint(2, 5))) + shuffled.sample(silent, min(len(silent), 1))
         if model := attempt({path: value for change, _ in parts for path, value in change.items()}):
             add(model)
+    labels = {"id2label": {str(i): f"LABEL_{i}" for i in range(5)}}
+    for other in further:
+        add(build(other, base))
+        shuffled.shuffle(single)
+        for change, _ in single:
+            try:
+                model = build(other, changed({**base, **labels}, change))
+            except Exception:
+                continue
+            add(model)
+            break
     return result
 
 
 def main(names):
     result = {}
     for name in names:
-        name, cls = model_class(name)
+        name, cls, *further = model_class(name)
         try:
-            result[name] = changes(cls, name)
+            result[name] = changes(name, cls, *further)
         except Exception as e:
             print(name, repr(e), file=sys.stderr, flush=True)
             continue

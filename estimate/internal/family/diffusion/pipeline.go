@@ -29,7 +29,7 @@ type Pipeline struct {
 type Held struct {
 	Name   string
 	Stored []tape.Param  // what is known of it
-	Images family.Images // in place of that, where it is a model of images
+	Known  *family.Model // in place of that, where it is a model of a known family
 }
 
 // Layers returns the layers of all parts, with the part that runs last.
@@ -37,11 +37,11 @@ func (p Pipeline) Layers() []tape.Layer {
 	var layers []tape.Layer
 	for _, h := range p.Held {
 		w := waiting{layers: tape.Sequential{tape.As("stored", &Stored{h.Stored})}}
-		if h.Images != nil {
-			w.layers = h.Images.Layers()
-		}
-		if a, ok := h.Images.(Autoencoder); ok && h.Name == "vae" {
-			w.latent, w.side, w.upcast = a.Latent, p.Runs.LatentSide(), p.Upcast
+		if h.Known != nil {
+			w.layers = h.Known.Layers()
+			if a, ok := h.Known.Images.(Autoencoder); ok && h.Name == "vae" {
+				w.latent, w.side, w.upcast = a.Latent, p.Runs.LatentSide(), p.Upcast
+			}
 		}
 		layers = append(layers, tape.As(h.Name, w))
 	}
@@ -119,7 +119,7 @@ func readPipeline(c *family.Config, a *family.Model) {
 		m := family.Model{}
 		if err == nil && part.Class != "" {
 			m, err = c.ReadConfig(part.Class, parts[name])
-			h.Images = m.Images
+			h.Known = &m
 		}
 		switch {
 		case err != nil:

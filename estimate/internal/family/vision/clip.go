@@ -43,15 +43,7 @@ func clipBlock(c family.Transformer, usual layer.Activation) tape.Layer {
 // clip builds CLIP: the towers of images and texts, their projections, and the logits of each
 // image for each text.
 func clip(c family.Transformer) []tape.Layer {
-	text := tape.Sequential{
-		tape.As("embeddings", tape.Sequential{
-			tape.As("token_embedding", layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}),
-			tape.As("position_embedding", family.Positions{Num: c.Positions, Dim: c.Hidden, Buffered: true}),
-		}),
-		tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseQuickGELU)}),
-		tape.As("final_layer_norm", layer.LayerNorm{Size: c.Hidden}),
-		tape.Inline(picked{}),
-	}
+	text := append(clipText(c), tape.Inline(picked{}))
 	image := images(c)
 	return []tape.Layer{tape.Inline(contrast{
 		text: text, image: clipVision(image), heads: [2]tape.Layer{
