@@ -345,7 +345,7 @@ func (r *Report) offloadLayers(cfg *setting.Config) (more alloc.Bytes) {
 		}
 	}
 	m.Weights = most.Weights
-	m.keep(most.Cache)
+	m.keep(setting.Moments{Prompt: most.Cache, Next: most.Cache, Peak: most.Cache.All()})
 	m.Host += left
 	if n == s.Layers() {
 		return 0

@@ -273,8 +273,12 @@ type KVConfig struct {
 	Latent        int         // elements kept of a token in place of keys and values, by multi-head latent attention; 0 for none
 	Window        int         // of sliding window attention, which keeps no older tokens; 0 for none
 	Full          int         // how many of the Layers attend to all tokens, where others have the Window
-	Fixed         int         // further elements of each sequence, whatever its length: states of recurrent layers, keys and values of an encoder's output
+	FullKVHeads   int         // KVHeads of these; 0 means the same
+	FullHeadSize  int         // elements of one head's key, and of its value, in these; 0 means the same
+	Fixed         int         // further elements of each sequence, whatever its length: windows of convolutions, keys and values of an encoder's output
 	FixedType     alloc.DType // of Fixed; the zero value is the DType
+	States        int         // further elements of each sequence in float32 whatever the DType: states of recurrent layers
+	Prompt        int         // tokens of each sequence that ran last, at once, in transformers: its layers with a Window hold all of these until the next token. 0 means a cache of fixed size, as servers have
 	DType         alloc.DType // of keys and values; the zero value is float16
 	Keys          string      // the type in which keys and values are stored, if not the DType: llama.cpp's "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl", or an element type
 	Values        string      // that of values, if keys are stored in another, such as "float16"
@@ -285,8 +289,8 @@ func (k KVConfig) Apply(c *setting.Config) { c.Cache = (*setting.KVConfig)(&k) }
 
 // KVCache returns the memory of the keys and values of all tokens: layers x batch x tokens x KV heads
 // elements of HeadSize and of ValueSize. With a Latent it is layers x batch x tokens x latent elements
-// instead. Layers with a Window keep no more tokens than the window has. The error says what is
-// wrong with the configuration.
+// instead. Layers with a Window keep no more tokens than the window has, or with a Prompt those of the prompt and the
+// Window - 1 tokens before it. The error says what is wrong with the configuration.
 func KVCache(c KVConfig) (alloc.Bytes, error) {
 	k, err := setting.KVCache(setting.KVConfig(c))
 	return k.All(), err

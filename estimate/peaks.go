@@ -32,16 +32,17 @@ func withoutInput(r *Report, h *tape.Holding, cfg *setting.Config) error {
 }
 
 // cached is the key/value cache of one device.
-func cached(c *setting.Config) (setting.CacheBytes, error) {
+func cached(c *setting.Config) (setting.Moments, error) {
 	if c.Cache == nil {
-		return setting.CacheBytes{}, nil
+		return setting.Moments{}, nil
 	}
-	return setting.KVCache(c.Cache.Shard(c.Sharding))
+	return setting.CacheMoments(c.Cache.Shard(c.Sharding))
 }
 
 // keep sets the parts of the cache.
-func (m *Memory) keep(k setting.CacheBytes) {
-	m.Cache, m.Keys, m.Values = k.All(), k.Keys, k.Values
+func (m *Memory) keep(k setting.Moments) {
+	m.Cache, m.Keys, m.Values = k.Prompt.All(), k.Prompt.Keys, k.Prompt.Values
+	m.CacheNext, m.CachePeak = k.Next.All(), k.Peak
 }
 
 // memoryOf returns the memory that is held all the time.

@@ -113,9 +113,14 @@ type Memory struct {
 	Input     alloc.Bytes `json:"input_bytes"`
 	// Cache has the Keys and Values of tokens, and what does not grow with the context length: states of recurrent layers,
 	// and keys and values of an encoder's output.
-	Cache     alloc.Bytes `json:"cache_bytes"`
-	Keys      alloc.Bytes `json:"cache_keys_bytes"` // also what latent attention keeps
-	Values    alloc.Bytes `json:"cache_values_bytes"`
+	Cache  alloc.Bytes `json:"cache_bytes"`
+	Keys   alloc.Bytes `json:"cache_keys_bytes"` // also what latent attention keeps
+	Values alloc.Bytes `json:"cache_values_bytes"`
+	// CacheNext is the Cache after the next token, and CachePeak the most while that token runs, at most. In a cache to
+	// which tokens are appended (KVConfig.Prompt), each layer for a moment holds old and new keys and values, and layers
+	// with a window hold the whole prompt until then. Otherwise both are the Cache.
+	CacheNext alloc.Bytes `json:"cache_next_token_bytes"`
+	CachePeak alloc.Bytes `json:"cache_peak_bytes"`
 	Buckets   alloc.Bytes `json:"buckets_bytes"`   // copy of the gradients that replicas send each other
 	Gradients alloc.Bytes `json:"gradients_bytes"` // of parameters
 	Saved     alloc.Bytes `json:"saved_bytes"`     // retained for the backward pass, inputs not counted again
@@ -163,6 +168,8 @@ func (m Memory) MarshalJSON() ([]byte, error) {
 		Keys      alloc.Bytes `json:"cache_keys_bytes"`
 		Values    alloc.Bytes `json:"cache_values_bytes"`
 		Fixed     alloc.Bytes `json:"cache_fixed_bytes"`
+		Next      alloc.Bytes `json:"cache_next_token_bytes"`
+		CachePeak alloc.Bytes `json:"cache_peak_bytes"`
 		Buckets   alloc.Bytes `json:"buckets_bytes"`
 		Gradients alloc.Bytes `json:"gradients_bytes"`
 		Saved     alloc.Bytes `json:"saved_bytes"`
@@ -173,7 +180,7 @@ func (m Memory) MarshalJSON() ([]byte, error) {
 		Bounds    errorBounds `json:"bounds"`
 		Footprint Footprint   `json:"footprint"`
 	}{
-		m.Weights, m.Buffers, m.Master, m.Optimizer, m.Input, m.Cache, m.Keys, m.Values, m.fixed(), m.Buckets, m.Gradients,
+		m.Weights, m.Buffers, m.Master, m.Optimizer, m.Input, m.Cache, m.Keys, m.Values, m.fixed(), m.CacheNext, m.CachePeak, m.Buckets, m.Gradients,
 		m.Saved, m.Transient, m.Host, m.Peak.Bytes, m.PeakAt, m.bounds, m.Footprint,
 	})
 }

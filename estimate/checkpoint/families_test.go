@@ -151,15 +151,15 @@ func TestDeBERTaHasMoreThanPublished(t *testing.T) {
 	}
 }
 
-// Blocks of Gemma 4 with and without a window keep heads of different sizes, and those that borrow keep none. Mixers keep states of one size.
+// Blocks of Gemma 4 with and without a window keep heads of different sizes, and those that borrow keep none. Mixers keep states of one size, in float32.
 func TestCachesOfUnequalBlocks(t *testing.T) {
 	const sizes = `"hidden_size": 64, "intermediate_size": 96, "vocab_size": 100, "num_attention_heads": 4, `
 	for config, want := range map[string]int64{ // elements of two sequences of 64 tokens
 		`"model_type": "gemma4_text", "num_hidden_layers": 5, "num_key_value_heads": 1, "head_dim": 16, "global_head_dim": 48, "sliding_window": 16, "hidden_size_per_layer_input": 0,
 			"num_kv_shared_layers": 2, "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"]`: 2 * 2 * (2*16*16 + 64*48),
 		`"model_type": "granitemoehybrid", "num_hidden_layers": 3, "num_key_value_heads": 2, "layer_types": ["mamba", "attention", "mamba"],
-			"mamba_n_heads": 8, "mamba_n_groups": 1, "mamba_d_state": 16, "mamba_d_conv": 4`: 2 * (2*64*2*16 + 2*(128*16+4*(128+2*16))),
-		`"model_type": "mamba2", "num_hidden_layers": 2, "num_heads": 8, "head_dim": 16, "n_groups": 1, "state_size": 16, "conv_kernel": 4`: 2 * 2 * (128*16 + 4*(128+2*16)),
+			"mamba_n_heads": 8, "mamba_n_groups": 1, "mamba_d_state": 16, "mamba_d_conv": 4`: 2 * (2*64*2*16 + 2*(2*128*16+4*(128+2*16))),
+		`"model_type": "mamba2", "num_hidden_layers": 2, "num_heads": 8, "head_dim": 16, "n_groups": 1, "state_size": 16, "conv_kernel": 4`: 2 * 2 * (2*128*16 + 4*(128+2*16)),
 	} {
 		c, err := ReadFile(writeFile(t, configName, []byte("{"+sizes+config+"}")))
 		require.NoError(t, err, config)

@@ -168,9 +168,9 @@ func TestGGUFFamilies(t *testing.T) {
 		"deepseek2": {slices.Concat(before, []string{"attn_q 64 64", "attn_kv_a_mqa 64 40", "attn_kv_a_norm 32", "attn_kv_b 32 96", "attn_output 64 64"}, experts, shared),
 			2 * 4 * (16 + 16) * 100, map[string]uint32{"attention.kv_lora_rank": 32, "rope.dimension_count": 8, "attention.key_length": 16, "attention.value_length": 16, "expert_shared_count": 2}},
 		"qwen35": {slices.Concat([]string{"attn_norm 64", "post_attention_norm 64", "attn_qkv 64 160", "attn_gate 64 96", "ssm_conv1d 4 160", "ssm_dt.bias 6", "ssm_a 6", "ssm_beta 64 6", "ssm_alpha 64 6",
-			"ssm_norm 16", "ssm_out 96 64"}, mlp), 2 * (160*4 + 6*16*16), map[string]uint32{"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 2, "ssm.time_step_rank": 6, "ssm.inner_size": 96}},
+			"ssm_norm 16", "ssm_out 96 64"}, mlp), 2 * (160*4 + 2*6*16*16), map[string]uint32{"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 2, "ssm.time_step_rank": 6, "ssm.inner_size": 96}},
 		"mamba": {[]string{"attn_norm 64", "ssm_in 64 256", "ssm_conv1d 4 128", "ssm_conv1d.bias 128", "ssm_x 128 36", "ssm_dt 4 128", "ssm_dt.bias 128",
-			"ssm_a 16 128", "ssm_d 128", "ssm_out 128 64"}, 2 * 128 * (16 + 4),
+			"ssm_a 16 128", "ssm_d 128", "ssm_out 128 64"}, 2 * 128 * (2*16 + 4),
 			map[string]uint32{"ssm.inner_size": 128, "ssm.state_size": 16, "ssm.time_step_rank": 4, "ssm.conv_kernel": 4}},
 	} {
 		t.Run(family, func(t *testing.T) {

@@ -69,11 +69,11 @@ func TestConfigsGiveTheCache(t *testing.T) {
 		"openai/gpt-oss-120b":              {100, 2 * 2 * 8 * 64 * 36 * 100}, // shorter than the window
 		"deepseek-ai/DeepSeek-V3":          {4096, 2 * 61 * (512 + 64) * 4096},
 		"Qwen/Qwen2.5-7B":                  {32768, 2 * 2 * 28 * 4 * 128 * 32768},
-		"Qwen/Qwen3-Next-80B-A3B-Instruct": {4096, 2 * (2*12*2*256*4096 + 36*(8192*4+32*128*128))}, // three of four layers have a state in place of it
-		"LiquidAI/LFM2-1.2B":               {4096, 2 * (2*6*8*64*4096 + 10*2048*3)},                // ten of sixteen layers have a convolution
+		"Qwen/Qwen3-Next-80B-A3B-Instruct": {4096, 2 * (2*12*2*256*4096 + 36*(8192*4+2*32*128*128))}, // three of four layers have a state in float32 in place of it
+		"LiquidAI/LFM2-1.2B":               {4096, 2 * (2*6*8*64*4096 + 10*2048*3)},                  // ten of sixteen layers have a convolution
 		"meta-llama/Llama-4-Scout-17B-16E": {32768, 2 * 2 * 8 * 128 * (12*32768 + 36*8192)},
 		"deepseek-ai/DeepSeek-V2":          {4096, 2 * 60 * (512 + 64) * 4096},
-		"state-spaces/mamba-130m-hf":       {4096, 2 * 24 * 1536 * (16 + 4)},
+		"state-spaces/mamba-130m-hf":       {4096, 2 * 24 * 1536 * (2*16 + 4)},
 		"openai/whisper-tiny":              {100, 2 * 2 * 4 * 384 * (100 + 1500)}, // and of the sound
 		"google-t5/t5-small":               {100, 2 * 2 * 6 * 512 * (100 + 100)},
 		"tiiuae/falcon-7b":                 {2048, 2 * 2 * 32 * 64 * 2048},

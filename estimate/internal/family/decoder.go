@@ -178,8 +178,15 @@ func (c Transformer) mixture(s style) tape.Layer {
 // recurrence replaces attention. It keeps a fixed amount of state for a sequence, whatever the
 // sequence's length.
 type recurrence struct {
-	part   tape.Named
-	states int64
+	part    tape.Named
+	windows int64 // elements in the type of activations: the last inputs of a convolution
+	states  int64 // elements in float32
+}
+
+// replaced returns a recurrence that keeps such states.
+func replaced(name string, part tape.Layer, of func() (windows, states int64)) *recurrence {
+	windows, states := of()
+	return &recurrence{tape.As(name, part), windows, states}
 }
 
 // recurrent returns the family's recurrence, or nil.

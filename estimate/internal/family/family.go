@@ -13,6 +13,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -28,8 +29,12 @@ type Family struct {
 	Layers func(Transformer) []tape.Layer // replaces the decoder
 	Tower  func(c Transformer, width int) []tape.Layer
 	Input  func(a *Model, batch, length int) []Input // replaces a text
-	cache  func(Transformer) int                     // elements for each sequence, instead of keys and values
-	broad  func(Transformer) int                     // elements of a token's keys in blocks without a window, if the other blocks have more or fewer
+	// cache fills in the cache of a family that has no keys and values.
+	cache func(Transformer, setting.KVConfig) setting.KVConfig
+	whole bool // the cache keeps all tokens of blocks with a window
+	// fullHeads returns the number of heads of keys and values and their size in blocks without a window, if the other
+	// blocks have others.
+	fullHeads func(Transformer) (heads, size int)
 
 	Usual   int  // usual length of the input; 0 means that of texts
 	Padding int  // learned positions before the first token

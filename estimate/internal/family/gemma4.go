@@ -14,10 +14,10 @@ import (
 // embeddings for each block and shared keys and values, others a mixture beside the MLP
 // (modeling_gemma4.py).
 var Gemma4 = &Family{
-	Name:  "Gemma 4",
-	style: style{embedded: gemma4Embedded, mlp: gemma4MLP, norm: gemma3nNorm, attention: gemma4Attention, rotations: func(Transformer) int { return 2 }, block: gemma4Block},
-	broad: func(c Transformer) int { own := globalOf(c); return product(own.heads, own.size) },
-	Types: []Type{{Name: "gemma4_text", Base: "Gemma4TextModel", Read: readGemma4}},
+	Name:      "Gemma 4",
+	style:     style{embedded: gemma4Embedded, mlp: gemma4MLP, norm: gemma3nNorm, attention: gemma4Attention, rotations: func(Transformer) int { return 2 }, block: gemma4Block},
+	fullHeads: func(c Transformer) (heads, size int) { own := globalOf(c); return own.heads, own.size },
+	Types:     []Type{{Name: "gemma4_text", Base: "Gemma4TextModel", Read: readGemma4}},
 	GGUF: []GGUF{
 		{Name: "gemma4", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}, Head: Head{CappedLogits: true}}, Blocks: true, Read: ggufGemma4},
 	},

@@ -162,7 +162,8 @@ var GPTJ = &Family{
 
 // GPTNeo has LayerNorm before each part, learned positions, and every other layer a window (modeling_gpt_neo.py).
 var GPTNeo = &Family{
-	Name: "GPT-Neo",
+	Name:  "GPT-Neo",
+	whole: true,
 	style: style{
 		raw: true, still: true, names: decoderNames{root: "transformer", embed: "wte", blocks: "h", last: "ln_f", attention: "attn.attention"}, norm: layerNorm,
 		embedded: gptNeoEmbedded, block: func(_ Transformer, b blockParts) tape.Layer {

@@ -19,7 +19,7 @@ var GraniteHybrid = &Family{
 		embedded: multiplied, after: multiplied, block: graniteHybridBlock, mlp: graniteShared, mixture: graniteBoth,
 		recurrent: func(c Transformer) *recurrence {
 			s := headSpace(c)
-			return &recurrence{tape.As("mamba", layer.HeadMixer{Hidden: c.Hidden, HeadSpace: s}), s.States()}
+			return replaced("mamba", layer.HeadMixer{Hidden: c.Hidden, HeadSpace: s}, s.States)
 		},
 	},
 	Types: []Type{
@@ -38,7 +38,7 @@ var Jamba = &Family{
 		}, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return routedBy(m, layer.RoundedRouter) },
 		recurrent: func(c Transformer) *recurrence {
 			s := *stateSpace(c)
-			return &recurrence{tape.As("mamba", layer.MambaMixer{Hidden: c.Hidden, StateSpace: s}), s.States()}
+			return replaced("mamba", layer.MambaMixer{Hidden: c.Hidden, StateSpace: s}, s.States)
 		},
 	},
 	Types: []Type{{Name: "jamba", Base: "JambaModel", Keys: map[string]string{"num_local_experts": "num_experts"}, Read: readJamba}},

@@ -36,7 +36,7 @@ func shortConv(c Transformer) *recurrence {
 	if own == nil {
 		return nil
 	}
-	return &recurrence{tape.As("conv", own.layer(c.Hidden)), setting.FLOPs(c.Hidden, own.Kernel)}
+	return &recurrence{part: tape.As("conv", own.layer(c.Hidden)), windows: setting.FLOPs(c.Hidden, own.Kernel)}
 }
 
 func (s ShortConv) layer(hidden int) tape.Layer {

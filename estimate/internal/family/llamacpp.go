@@ -63,13 +63,13 @@ func (s Server) Cells(c setting.KVConfig) setting.KVConfig {
 	round := func(n int) int { return (min(n, setting.MaxField-unit) + unit - 1) / unit * unit }
 	if s.Slots == "unified" && c.Batch > 0 && c.Batch < setting.MaxField {
 		all := func(n int) int { return min(n, setting.MaxField/c.Batch) * c.Batch }
-		c.ContextLength, c.Window, c.Fixed, c.Batch = all(c.ContextLength), all(c.Window), all(c.Fixed), 1
+		c.ContextLength, c.Window, c.Fixed, c.States, c.Batch = all(c.ContextLength), all(c.Window), all(c.Fixed), all(c.States), 1
 	}
 	c.ContextLength = round(c.ContextLength)
 	if c.Window > 0 {
 		c.Window = round(min(c.Window, setting.MaxField/2) + min(setting.Or(s.Batch, usualBatch), setting.MaxField/4))
 	}
-	c.FixedType = alloc.Float32
+	c.FixedType, c.Prompt = alloc.Float32, 0
 	return c
 }
 

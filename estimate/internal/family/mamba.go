@@ -13,8 +13,8 @@ import (
 var Mamba = &Family{
 	Name:   "Mamba",
 	Layers: mamba,
-	cache: func(c Transformer) int {
-		return int(min(setting.FLOPs(c.Blocks, 1)*min(stateSpace(c).States(), setting.MaxField), setting.MaxField))
+	cache: func(c Transformer, k setting.KVConfig) setting.KVConfig {
+		return ofMixers(c, k, stateSpace(c).States)
 	},
 	Types: []Type{{Name: "mamba", Base: "MambaModel", Read: readMamba}},
 	GGUF:  []GGUF{{Name: "mamba", Mixer: true, Read: ggufMamba}},
@@ -26,8 +26,8 @@ var Mamba2 = &Family{
 	Layers: func(c Transformer) []tape.Layer {
 		return mixers(c, layer.HeadMixer{Hidden: c.Hidden, HeadSpace: headSpace(c)})
 	},
-	cache: func(c Transformer) int {
-		return int(min(setting.FLOPs(c.Blocks, 1)*min(headSpace(c).States(), setting.MaxField), setting.MaxField))
+	cache: func(c Transformer, k setting.KVConfig) setting.KVConfig {
+		return ofMixers(c, k, headSpace(c).States)
 	},
 	Types: []Type{{Name: "mamba2", Base: "Mamba2Model", Read: readMamba2}},
 	GGUF:  []GGUF{{Name: "mamba2", Mixer: true, Read: ggufMamba2}},
@@ -36,6 +36,16 @@ var Mamba2 = &Family{
 // mamba builds Mamba.
 func mamba(c Transformer) []tape.Layer {
 	return mixers(c, layer.MambaMixer{Hidden: c.Hidden, StateSpace: *stateSpace(c)})
+}
+
+// ofMixers fills in the cache of blocks that keep such states.
+func ofMixers(c Transformer, k setting.KVConfig, of func() (windows, states int64)) setting.KVConfig {
+	windows, states := of()
+	all := func(n int64) int {
+		return int(min(setting.FLOPs(c.Blocks, 1)*min(n, setting.MaxField), setting.MaxField))
+	}
+	k.Fixed, k.States = all(windows), all(states)
+	return k
 }
 
 // mixers returns blocks with a state-space mixer, and a residual stream in float32.

@@ -206,5 +206,5 @@ func deltaNet(c Transformer) *recurrence {
 	if own == nil {
 		return nil
 	}
-	return &recurrence{tape.As("linear_attn", layer.DeltaAttention{Hidden: c.Hidden, DeltaNet: *own}), own.States()}
+	return replaced("linear_attn", layer.DeltaAttention{Hidden: c.Hidden, DeltaNet: *own}, own.States)
 }

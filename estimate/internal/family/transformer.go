@@ -206,7 +206,7 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 	case c.Latent != nil:
 		latent = c.Latent.KVRank + c.Latent.RopeSize
 	}
-	full, attend, fixed := 0, c.Blocks, int64(0)
+	full, attend, fixed, states := 0, c.Blocks, int64(0), int64(0)
 	recurrent := c.recurrent()
 	for i := range min(c.Blocks, len(c.Kinds)) {
 		switch {
@@ -214,37 +214,26 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 			attend--
 		case c.Kinds[i]&Recurrent != 0 && recurrent != nil:
 			attend--
-			fixed = setting.AddSat(fixed, recurrent.states)
+			fixed, states = setting.AddSat(fixed, recurrent.windows), setting.AddSat(states, recurrent.states)
 		case c.Kinds[i]&Windowed == 0:
 			full++
 		}
 	}
-	if kept := c.Family.OrLlama().cache; kept != nil {
-		return setting.KVConfig{Batch: batch, ContextLength: context, Fixed: kept(c), DType: d}
+	k := setting.KVConfig{
+		Batch: batch, ContextLength: context, Layers: attend, Fixed: int(min(fixed, setting.MaxField)), States: int(min(states, setting.MaxField)),
+		KVHeads: setting.Or(c.KVHeads, c.Heads), HeadSize: key, ValueSize: value, Latent: latent, Window: c.Window, Full: full, DType: d,
 	}
-	if c.Family.Seq2Seq() {
+	switch f := c.Family.OrLlama(); {
+	case f.cache != nil:
+		return f.cache(c, setting.KVConfig{Batch: batch, ContextLength: context, DType: d})
+	case c.Family.Seq2Seq():
 		return c.Half().crossCache(batch, context, d)
+	case f.fullHeads != nil:
+		k.FullKVHeads, k.FullHeadSize = f.fullHeads(c)
+	case f.whole:
+		k.Window, k.Full = 0, 0
 	}
-	if c.Family.OrLlama().broad != nil && latent == 0 {
-		return c.unequalCache(batch, context, full, attend-full, d)
-	}
-	return setting.KVConfig{
-		Batch: batch, ContextLength: context, Layers: attend, Fixed: int(min(fixed, setting.MaxField)), KVHeads: setting.Or(c.KVHeads, c.Heads),
-		HeadSize: key, ValueSize: value, Latent: latent, Window: c.Window, Full: full, DType: d,
-	}
-}
-
-// unequalCache returns the cache of a model whose keys differ in width between blocks with and
-// without a window. Both widths are multiples of one unit; a block counts as several blocks of that
-// width.
-func (c Transformer) unequalCache(batch, context, full, windowed int, d alloc.DType) setting.KVConfig {
-	wide, narrow := max(1, c.Family.broad(c)), max(1, product(setting.Or(c.KVHeads, c.Heads), c.HeadWidth()))
-	unit := narrow
-	for rest := wide; rest != 0; {
-		unit, rest = rest, unit%rest
-	}
-	full, windowed = product(full, wide/unit), product(windowed, narrow/unit)
-	return setting.KVConfig{Batch: batch, ContextLength: context, Layers: min(full, setting.MaxField-windowed) + windowed, Full: full, Window: c.Window, KVHeads: 1, HeadSize: unit, DType: d}
+	return k
 }
 
 // product multiplies two numbers, up to the bound for all numbers of a model.

@@ -16,9 +16,10 @@ type StateSpace struct {
 	Normed bool // the time steps, B and C have norms, as in Jamba
 }
 
-// States returns the number of elements that a block keeps for each sequence.
-func (s StateSpace) States() int64 {
-	return setting.AddSat(setting.FLOPs(s.Inner, s.State), setting.FLOPs(s.Inner, s.Kernel))
+// States returns the numbers of elements that a block keeps for each sequence: the last inputs of the convolution, in the
+// type of activations, and the states, which transformers keeps in float32.
+func (s StateSpace) States() (windows, states int64) {
+	return setting.FLOPs(s.Inner, s.Kernel), setting.FLOPs(s.Inner, s.State)
 }
 
 // MambaBlock adds the mixer's output to a residual stream in float32.
@@ -185,9 +186,10 @@ func (l HeadSpace) mixed() int {
 	return int(min(setting.AddSat(int64(l.Inner), setting.FLOPs(2, l.Groups, l.State)), setting.MaxField/4))
 }
 
-// States returns the number of elements that a block keeps for each sequence.
-func (l HeadSpace) States() int64 {
-	return setting.AddSat(setting.FLOPs(l.Inner, l.State), setting.FLOPs(l.mixed(), l.Kernel))
+// States returns the numbers of elements that a block keeps for each sequence: the last inputs of the convolution, in the
+// type of activations, and the states, which transformers keeps in float32.
+func (l HeadSpace) States() (windows, states int64) {
+	return setting.FLOPs(l.mixed(), l.Kernel), setting.FLOPs(l.Inner, l.State)
 }
 
 // HeadMixer is the mixer of Mamba 2 (arXiv:2405.21060) in PyTorch's own operations, as transformers

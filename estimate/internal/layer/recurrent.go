@@ -185,9 +185,10 @@ func (l DeltaNet) channels() int {
 	return int(min(setting.AddSat(setting.FLOPs(2, l.KeyHeads, l.KeySize), setting.FLOPs(l.ValueHeads, l.ValueSize)), setting.MaxField))
 }
 
-// States returns the number of elements that a block keeps for each sequence.
-func (l DeltaNet) States() int64 {
-	return setting.AddSat(setting.FLOPs(l.channels(), setting.Or(l.Kernel, 4)), setting.FLOPs(l.ValueHeads, l.KeySize, l.ValueSize))
+// States returns the numbers of elements that a block keeps for each sequence: the last inputs of the convolution, in the
+// type of activations, and the states, which transformers keeps in float32.
+func (l DeltaNet) States() (windows, states int64) {
+	return setting.FLOPs(l.channels(), setting.Or(l.Kernel, 4)), setting.FLOPs(l.ValueHeads, l.KeySize, l.ValueSize)
 }
 
 // DeltaAttention is a gated delta net in PyTorch's own operations, as transformers runs it without

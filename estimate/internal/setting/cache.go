@@ -2,7 +2,6 @@ package setting
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -18,8 +17,12 @@ type KVConfig struct {
 	Latent        int
 	Window        int
 	Full          int
+	FullKVHeads   int
+	FullHeadSize  int
 	Fixed         int
 	FixedType     alloc.DType
+	States        int
+	Prompt        int
 	DType         alloc.DType
 	Keys          string
 	Values        string
@@ -66,19 +69,20 @@ func (k CacheBytes) All() alloc.Bytes { return k.Keys + k.Values + k.Fixed }
 
 // KVCache returns the memory of the keys and values of all tokens: layers x batch x tokens x KV heads elements of HeadSize
 // for keys and of ValueSize for values, or layers x batch x tokens x latent elements if Latent is set. Layers
-// with a Window keep no more tokens than that. The error says what is wrong with the configuration.
+// with a Window keep no more tokens than that, and those of the last Prompt. The error says what is wrong with the
+// configuration.
 func KVCache(c KVConfig) (CacheBytes, error) {
 	keys, values, err := c.check()
 	var k CacheBytes
 	if err == nil {
 		k.Fixed, err = c.fixed()
 	}
-	if err == nil && c.Latent > 0 {
-		k.Keys, err = c.tokens(keys, c.Batch, c.Latent)
-	} else if err == nil {
-		if k.Keys, err = c.tokens(keys, c.Batch, c.KVHeads, c.HeadSize); err == nil {
-			k.Values, err = c.tokens(values, c.Batch, c.KVHeads, Or(c.ValueSize, c.HeadSize))
+	for _, g := range c.groups() {
+		var each CacheBytes
+		if err == nil {
+			each, err = c.bytes(keys, values, g)
 		}
+		k.Keys, k.Values = min(k.Keys+each.Keys, MaxTotal+1), min(k.Values+each.Values, MaxTotal+1)
 	}
 	if err == nil && max(k.Keys, k.Values, k.Fixed, k.All()) > MaxTotal {
 		err = fmt.Errorf("it takes more than %v", alloc.Bytes(MaxTotal))
@@ -89,33 +93,93 @@ func KVCache(c KVConfig) (CacheBytes, error) {
 	return k, nil
 }
 
+// Moments is the memory of a key/value cache over time.
+type Moments struct {
+	Prompt CacheBytes  // when the prompt has run
+	Next   CacheBytes  // when the next token has run too
+	Peak   alloc.Bytes // the most while that token runs, at most
+}
+
+// CacheMoments returns the memory of a cache to which tokens are appended as DynamicCache of transformers does it
+// (cache_utils.py of 5.24). A layer concatenates old and new keys and values, and then frees the old ones. A layer with
+// a window keeps a view of the result, so that all tokens of a prompt stay until the next token. Without a Prompt the
+// cache is one that is allocated ahead, and never changes its size.
+func CacheMoments(c KVConfig) (Moments, error) {
+	now, err := KVCache(c)
+	m := Moments{Prompt: now, Next: now, Peak: now.All()}
+	if err != nil || c.Prompt == 0 {
+		return m, err
+	}
+	next := c
+	next.ContextLength, next.Prompt = min(c.ContextLength, MaxField-1)+1, 1
+	if m.Next, err = KVCache(next); err != nil {
+		return m, err
+	}
+	keys, values, err := next.check()
+	twice := alloc.Bytes(0)
+	for _, g := range next.groups() {
+		if g.layers == 0 || err != nil {
+			continue
+		}
+		g.layers = 1
+		var one CacheBytes
+		if one, err = next.bytes(keys, values, g); err == nil {
+			twice = max(twice, one.All())
+		}
+	}
+	m.Peak = max(m.Prompt.All(), m.Next.All()) + twice
+	return m, err
+}
+
 // fixed returns the part that does not grow with the context length.
 func (c KVConfig) fixed() (alloc.Bytes, error) {
 	n, err := alloc.Shape{c.Batch, c.Fixed}.Bytes(Or(c.FixedType, Or(c.DType, alloc.Float16)))
-	return min(n, MaxTotal+1), err
+	if err != nil {
+		return 0, err
+	}
+	states, err := alloc.Shape{c.Batch, c.States}.Bytes(alloc.Float32)
+	return min(n, MaxTotal+1) + min(states, MaxTotal+1), err
 }
 
-// tokens returns the size of tensors with these elements for each token of each layer.
-func (c KVConfig) tokens(b Blocks, each ...int) (alloc.Bytes, error) {
-	full := c.Layers
-	if c.Window > 0 {
-		full = c.Full
+// kvGroup is a number of layers that keep the same number of tokens, of the same size.
+type kvGroup struct{ layers, tokens, heads, key, value int }
+
+// groups returns the layers that attend to all tokens, and those with a window.
+func (c KVConfig) groups() [2]kvGroup {
+	all := kvGroup{c.Layers, c.ContextLength, c.KVHeads, c.HeadSize, Or(c.ValueSize, c.HeadSize)}
+	if c.Latent > 0 {
+		all.heads, all.key, all.value = 1, c.Latent, 0
 	}
-	var all alloc.Bytes
-	for _, of := range [][2]int{{full, c.ContextLength}, {c.Layers - full, min(c.ContextLength, c.Window)}} {
-		n, err := c.bytes(b, append(alloc.Shape(slices.Clip(each)), of[:]...))
-		if err != nil {
-			return 0, err
-		}
-		all += min(n, MaxTotal+1)
+	if c.Window <= 0 {
+		return [2]kvGroup{all}
 	}
-	return min(all, MaxTotal+1), nil
+	windowed := all
+	all.layers = c.Full
+	windowed.layers -= c.Full
+	prompt := max(1, min(c.Prompt, c.ContextLength))
+	windowed.tokens = min(c.ContextLength-prompt, c.Window-1) + prompt
+	all.heads = Or(c.FullKVHeads, all.heads)
+	if c.FullHeadSize > 0 {
+		all.key, all.value = c.FullHeadSize, c.FullHeadSize
+	}
+	return [2]kvGroup{all, windowed}
 }
 
-// bytes returns the size of a tensor of keys or values.
-func (c KVConfig) bytes(b Blocks, shape alloc.Shape) (alloc.Bytes, error) {
+// bytes returns the size of a group's keys and values.
+func (c KVConfig) bytes(keys, values Blocks, g kvGroup) (k CacheBytes, err error) {
+	shape := alloc.Shape{c.Batch, g.layers, g.tokens, g.heads, g.key}
+	if k.Keys, err = c.tensor(keys, shape); err == nil && c.Latent == 0 {
+		shape[4] = g.value
+		k.Values, err = c.tensor(values, shape)
+	}
+	return k, err
+}
+
+// tensor returns the size of a tensor of keys or values.
+func (c KVConfig) tensor(b Blocks, shape alloc.Shape) (alloc.Bytes, error) {
 	if b == (Blocks{}) {
-		return shape.Bytes(Or(c.DType, alloc.Float16))
+		n, err := shape.Bytes(Or(c.DType, alloc.Float16))
+		return min(n, MaxTotal+1), err
 	}
 	n, err := shape.Elements()
 	if err != nil || n > MaxTotal/int64(b.Bytes) {
@@ -131,22 +195,24 @@ func (c KVConfig) check() (keys, values Blocks, err error) {
 		value, least int
 	}{
 		{"Batch", c.Batch, 1}, {"ContextLength", c.ContextLength, 1}, {"Layers", c.Layers, 1}, {"Window", c.Window, 0},
-		{"Full", c.Full, 0}, {"Fixed", c.Fixed, 0}, {"Latent", c.Latent, 0}, {"ValueSize", c.ValueSize, 0}, {"KVHeads", c.KVHeads, 1}, {"HeadSize", c.HeadSize, 1},
+		{"Full", c.Full, 0}, {"FullKVHeads", c.FullKVHeads, 0}, {"FullHeadSize", c.FullHeadSize, 0}, {"Fixed", c.Fixed, 0}, {"States", c.States, 0}, {"Prompt", c.Prompt, 0}, {"Latent", c.Latent, 0}, {"ValueSize", c.ValueSize, 0}, {"KVHeads", c.KVHeads, 1}, {"HeadSize", c.HeadSize, 1},
 	} {
-		if none := c.Fixed > 0 && (f.name == "Layers" || f.name == "KVHeads" || f.name == "HeadSize"); none && f.value == 0 {
+		if none := c.Fixed+min(c.States, 1) > 0 && (f.name == "Layers" || f.name == "KVHeads" || f.name == "HeadSize"); none && f.value == 0 {
 			continue // nothing grows with the context length
 		}
 		if f.value < f.least && (c.Latent == 0 || f.name != "KVHeads" && f.name != "HeadSize") {
 			return keys, values, fmt.Errorf("%s is %d: want %d or more", f.name, f.value, f.least)
 		}
 	}
-	width := func(size int) int { return Or(c.Latent, c.KVHeads*min(size, MaxField)) }
 	if keys, err = blocksOf("Keys", c.Keys); err == nil {
-		err = keys.check("Keys", width(c.HeadSize))
+		values, err = blocksOf("Values", Or(c.Values, c.Keys))
 	}
-	if err == nil {
-		if values, err = blocksOf("Values", Or(c.Values, c.Keys)); err == nil {
-			err = values.check("Values", width(Or(c.ValueSize, c.HeadSize)))
+	for _, g := range c.groups() {
+		if err == nil {
+			err = keys.check("Keys", g.heads*min(g.key, MaxField))
+		}
+		if err == nil {
+			err = values.check("Values", g.heads*min(g.value, MaxField))
 		}
 	}
 	if err == nil && c.Full > c.Layers {
@@ -167,8 +233,10 @@ func (b Blocks) check(name string, row int) error {
 // least one, and a pipeline divides the layers. Each device has the whole latent.
 func (c KVConfig) Shard(s Sharding) KVConfig {
 	c.KVHeads = int(Part(int64(c.KVHeads), s.Tensor))
+	c.FullKVHeads = int(Part(int64(c.FullKVHeads), s.Tensor))
 	c.Layers = int(Part(int64(c.Layers), s.Pipeline))
 	c.Fixed = int(Part(Part(int64(c.Fixed), s.Tensor), s.Pipeline))
+	c.States = int(Part(Part(int64(c.States), s.Tensor), s.Pipeline))
 	c.Full = int(Part(int64(c.Full), s.Pipeline))
 	return c
 }
@@ -264,7 +332,7 @@ const maxGPUs = 1024
 // Last returns the cache of the last blocks, where the model has as many blocks as of.
 func (c KVConfig) Last(blocks, of int) CacheBytes {
 	part := func(n int) int { return int((int64(n)*int64(blocks) + int64(of) - 1) / int64(of)) }
-	c.Layers, c.Full, c.Fixed = part(c.Layers), part(c.Full), part(c.Fixed)
+	c.Layers, c.Full, c.Fixed, c.States = part(c.Layers), part(c.Full), part(c.Fixed), part(c.States)
 	if blocks == 0 {
 		return CacheBytes{}
 	}

@@ -65,8 +65,18 @@ func (e *estimated) note(name string) {
 		notes[i] = flagNames.Replace(note)
 	}
 	notes = append(append(notes, e.notes...), e.options.training.notes...)
-	e.Report.Notes = append(notes, e.promptNote(name)...)
+	e.Report.Notes = append(append(notes, e.cacheNotes()...), e.promptNote(name)...)
 	e.Assumed = e.assumed()
+}
+
+// cacheNotes says that keys and values take less memory after the next token, if they do.
+func (e *estimated) cacheNotes() []string {
+	m := e.Report.Inference
+	if !e.options.serve || m.CacheNext >= m.Cache {
+		return nil
+	}
+	return []string{fmt.Sprintf("the cache takes %v after the prompt, at most %v during the next token and %v after it: in transformers, layers with a window hold the keys and values of the whole prompt until then",
+		m.Cache, m.CachePeak, m.CacheNext)}
 }
 
 // promptNote says how prompts are processed, and what a server would need that processes them in

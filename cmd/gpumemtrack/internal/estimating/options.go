@@ -350,10 +350,14 @@ func (o estimateOptions) input(usual int) estimate.Option {
 	return estimate.Tokens(max(o.batch, 1), length)
 }
 
-// cache sets how keys and values are stored, from the flags: --kv names one type for both, or k=TYPE and v=TYPE.
+// cache sets how keys and values are stored, from the flags: --kv names one type for both, or k=TYPE and v=TYPE. Unless
+// llama.cpp serves, which allocates its cache ahead, tokens are appended as in transformers.
 func (o estimateOptions) cache(c *estimate.KVConfig, published alloc.DType) error {
 	c.DType = o.cacheType(published)
 	c.FixedType = c.DType
+	if !o.llamaCpp {
+		c.Prompt = o.prompt(c.ContextLength)
+	}
 	if o.kv == "" {
 		return nil
 	}
