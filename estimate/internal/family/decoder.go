@@ -148,8 +148,8 @@ func (c Transformer) decoderBlock(s style, kind BlockKind, mlp tape.Layer) tape.
 
 func (c Transformer) attention(s style, kind BlockKind) layer.Attention {
 	a := layer.Attention{
-		Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, NoBias: !c.Bias && !c.QKVBias,
-		NoOutBias: !c.Bias, Rotary: !s.still, RotaryDim: c.RotaryDim, Plain: c.Plain,
+		Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadSize, NoBias: !c.Bias && !c.AttentionBias && !c.QKVBias,
+		NoOutBias: !c.Bias && !c.AttentionBias, Rotary: !s.still, RotaryDim: c.RotaryDim, Plain: c.Plain,
 		QKNorm: c.QKNorm, Capped: c.CappedScores, Rotations: c.rotations(s), PerText: c.Batched, Returns: true, Elementary: true,
 	}
 	if kind&Windowed != 0 {
@@ -241,7 +241,7 @@ func (c Transformer) style() style {
 	}
 	if s.mlp == nil {
 		s.mlp = func(c Transformer) tape.Layer {
-			return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Bias: c.Bias}
+			return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: c.Activation, Bias: c.Bias || c.MLPBias}
 		}
 	}
 	return s

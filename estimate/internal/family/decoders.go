@@ -6,4 +6,9 @@ var Decoders = []*Family{
 	DeepSeek, Dots1, Falcon, Bloom, Gemma, Gemma2, Gemma3n, Gemma4, GLM, GLM4, ChatGLM, GLM4MoE, GPT2, OPT, GPTJ, GPTNeo,
 	MPT, GPTNeoX, GPTOSS, GraniteHybrid, Jamba, LFM2, Llama4, Mamba, Mamba2, OLMo, OLMo2, OLMoE, Phi, Phi3, PhiMoE, Qwen,
 	Qwen3Next, Starcoder2, StableLM, Nemotron,
+	GLM4MoELite,
+	DeepSeekV32,
+	ErnieMoE,
+	EXAONE,
+	Apertus,
 }

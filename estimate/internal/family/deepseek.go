@@ -40,21 +40,20 @@ func readDeepSeekV2(c *Config, a *Model) {
 // is missing.
 func deepSeek(c *Config, a *Model, dense int) {
 	c.decoder(a, 0, false)
-	c.noBias()
 	if every := c.Whole("moe_layer_freq", 1); every != 1 {
 		c.Unknown("moe_layer_freq", fmt.Sprint(every))
 	}
-	var latent layer.LatentAttention
+	latent := layer.LatentAttention{Bias: c.Flag("attention_bias", false)}
 	shared := 0
 	c.mixture(a, "n_routed_experts", 256, 8)
 	c.Number(&a.ExpertFFN, "moe_intermediate_size", 2048)
-	c.Number(&shared, "n_shared_experts", 1)
+	shared = c.Whole("n_shared_experts", 1)
 	c.Number(&latent.KVRank, "kv_lora_rank", 512)
 	c.Number(&latent.RopeSize, "qk_rope_head_dim", 64)
 	c.Number(&latent.NopeSize, "qk_nope_head_dim", 128)
 	c.Number(&latent.ValueSize, "v_head_dim", 128)
-	if shared > MaxBlocks {
-		c.Fail("n_shared_experts", "%d are more than %d", shared, MaxBlocks)
+	if shared < 0 || shared > MaxBlocks {
+		c.Fail("n_shared_experts", "%d is not a number from 0 to %d", shared, MaxBlocks)
 	}
 	c.optional(&latent.QueryRank, "q_lora_rank") // null means one projection for queries
 	a.DenseBlocks = max(0, min(c.Whole("first_k_dense_replace", dense), a.Blocks))

@@ -93,7 +93,7 @@ var GraniteMoE = &Family{
 }
 
 func readGranite(c *Config, a *Model) {
-	c.sameBias(a)
+	c.biases(a)
 	c.likeLlama(a)
 }
 
@@ -161,7 +161,7 @@ func readStableLM(c *Config, a *Model) {
 }
 
 func readNemotron(c *Config, a *Model) {
-	c.sameBias(a)
+	c.biases(a)
 	c.rotatedInPart(a, 0.5)
 }
 

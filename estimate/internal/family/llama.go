@@ -30,12 +30,12 @@ var Arcee = &Family{
 }
 
 func nemotronMLP(c Transformer) tape.Layer {
-	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseSquaredReLU), NoBias: !c.Bias, Names: &[3]string{"up_proj", "act_fn", "down_proj"}}
+	return layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseSquaredReLU), NoBias: !c.Bias && !c.MLPBias, Names: &[3]string{"up_proj", "act_fn", "down_proj"}}
 }
 
 // readSmolLM3 reads a Llama with some layers that do not rotate.
 func readSmolLM3(c *Config, a *Model) {
-	c.sameBias(a)
+	c.biases(a)
 	c.likeLlama(a)
 	if c.Flag("use_sliding_window", false) {
 		c.Windows(a, 0, func(int) bool { return false })
@@ -46,12 +46,12 @@ func readSmolLM3(c *Config, a *Model) {
 func readLlama(c *Config, a *Model) {
 	c.decoder(a, 0, false)
 	a.ContextMask = true
-	c.sameBias(a)
+	c.biases(a)
 	c.Activation(a, c.Word("hidden_act"), "silu")
 }
 
 func readArcee(c *Config, a *Model) {
-	c.sameBias(a)
+	c.biases(a)
 	c.decoder(a, 0, false)
 	c.Activation(a, c.Word("hidden_act"), "relu2")
 }

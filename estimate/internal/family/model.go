@@ -171,6 +171,14 @@ func (a *Model) mark(kind BlockKind, is func(block int) bool) {
 	}
 }
 
+// sparse marks the blocks that have a mixture. If none has one, there are no experts.
+func (a *Model) sparse(is func(block int) bool) {
+	a.mark(Sparse, is)
+	if !slices.ContainsFunc(a.Kinds, func(k BlockKind) bool { return k&Sparse != 0 }) {
+		a.Experts, a.TopK = 0, 0
+	}
+}
+
 // stillBeyondWindow marks blocks without a window as not rotating, in a model where others have
 // one.
 func (a *Model) stillBeyondWindow() {

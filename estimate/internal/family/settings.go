@@ -100,7 +100,7 @@ func (c *Config) Encoder(a *Model) {
 var activations = map[string]layer.Activation{
 	"silu": layer.UseSiLU, "swish": layer.UseSiLU, "gelu": layer.UseGELU, "gelu_new": layer.UseNewGELU,
 	"gelu_pytorch_tanh": layer.UseGELUTanh, "relu": layer.UseReLU, "quick_gelu": layer.UseQuickGELU,
-	"relu2": layer.UseSquaredReLU,
+	"relu2": layer.UseSquaredReLU, "xielu": layer.UseXIELU,
 }
 
 func (c *Config) Activation(a *Model, name, without string) {
@@ -110,12 +110,9 @@ func (c *Config) Activation(a *Model, name, without string) {
 	}
 }
 
-// sameBias reads whether all projections have biases. Some with and some without is an error.
-func (c *Config) sameBias(a *Model) {
-	a.Bias = c.Flag("attention_bias", false)
-	if a.Bias != c.Flag("mlp_bias", false) {
-		c.Unknown("attention_bias", "a value other than mlp_bias has")
-	}
+// biases reads whether the projections of attention have biases, and those of the MLP.
+func (c *Config) biases(a *Model) {
+	a.AttentionBias, a.MLPBias = c.Flag("attention_bias", false), c.Flag("mlp_bias", false)
 }
 
 // noBias keeps an error if the projections of attention have biases.
@@ -233,4 +230,16 @@ func CacheAlone(t *Table, name string, text json.RawMessage) (Model, bool) {
 		c.Windows(&a, 0, nil)
 	}
 	return a, *c.err == nil && a.check() == nil
+}
+
+// sparseLayers reads which layers have a mixture, if there is a list of them.
+func (c *Config) sparseLayers(a *Model) {
+	types := c.Names("mlp_layer_types")
+	switch {
+	case types == nil:
+	case len(types) != a.Blocks:
+		c.Fail("mlp_layer_types", "it has %d entries for %d layers", len(types), a.Blocks)
+	default:
+		a.sparse(func(block int) bool { return types[block] == "sparse" })
+	}
 }

@@ -103,6 +103,7 @@ type Transformer struct {
 
 	Tied       bool             // the head's weight is the embedding's
 	Bias       bool             // biases of all projections of Llama and Gemma
+	MLPBias    bool             // biases of the MLP only
 	Parallel   bool             // attention and MLP in parallel (StableLM, GPTNeoX, Falcon)
 	NormAfter  bool             // norms follow the sums (OPT)
 	GatedFFN   bool             // the MLP has a gate (T5)
@@ -136,11 +137,12 @@ type Attention struct {
 	Window int                    // length of the sliding window, for the key/value cache; 0 means none
 	Plain  bool                   // it holds the scores, instead of flash attention
 
-	QKVBias      bool         // biases of the query, key and value projections (Llama, Qwen2 has them)
-	QKNorm       layer.QKNorm // norms of queries and keys (Llama, Gemma2)
-	CappedScores bool         // a tanh caps the scores, as in Gemma 2
-	ScoreDropout float64      // of scores, if it differs from Dropout (BART, Whisper)
-	Buckets      int          // buckets of distances, each with a bias (T5)
+	AttentionBias bool         // biases of the query, key, value and output projections
+	QKVBias       bool         // biases of the query, key and value projections (Llama, Qwen2 has them)
+	QKNorm        layer.QKNorm // norms of queries and keys (Llama, Gemma2)
+	CappedScores  bool         // a tanh caps the scores, as in Gemma 2
+	ScoreDropout  float64      // of scores, if it differs from Dropout (BART, Whisper)
+	Buckets       int          // buckets of distances, each with a bias (T5)
 
 	RotaryDim   int  // elements of a head that rotate; 0 means all, or for Phi half of HeadSize
 	Batched     bool // each sequence has rotary tables of its own (Qwen2-VL and its successors)
@@ -204,7 +206,7 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 	case c.Latent != nil && c.Latent.Whole:
 		key, value = c.Latent.NopeSize+c.Latent.RopeSize, c.Latent.ValueSize
 	case c.Latent != nil:
-		latent = c.Latent.KVRank + c.Latent.RopeSize
+		latent = c.Latent.Cached()
 	}
 	full, attend, fixed, states := 0, c.Blocks, int64(0), int64(0)
 	recurrent := c.recurrent()

@@ -169,6 +169,7 @@ const (
 	UseQuickGELU   // x * sigmoid(1.702 x)
 	UseSquaredReLU // max(0, x)^2
 	UseBloomGELU
+	UseXIELU // with two parameters, as in Apertus
 )
 
 func (a Activation) Layer(otherwise Activation) tape.Layer {
@@ -187,8 +188,10 @@ func (a Activation) Layer(otherwise Activation) tape.Layer {
 		return bloomGELU{}
 	case UseSquaredReLU:
 		return squaredReLU{}
+	case UseXIELU:
+		return xIELU{}
 	default:
-		return tape.Wrong(fmt.Sprintf("Activation is %d: want one of the constants, from UseSiLU to UseSquaredReLU", a))
+		return tape.Wrong(fmt.Sprintf("Activation is %d: want one of the constants, from UseSiLU to UseXIELU", a))
 	}
 }
 
@@ -199,6 +202,28 @@ func (squaredReLU) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	x = KeepOutput(t, x)
 	// The derivative multiplies the gradient by twice the ReLU, which needs a tensor of its own.
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}, BackwardWorkspace: 2 * t.Size(x)})
+}
+
+// xIELU is arXiv:2411.13010 in elementary operations, as transformers runs it without a package of CUDA kernels
+// (XIELUActivation of activations.py, 5.24): where(x > 0, p x x + b x, (expm1(min(x, e)) - x) n + b x).
+type xIELU struct{}
+
+func (xIELU) Declare(d *tape.Declaration) {
+	d.Param("alpha_p", 1)
+	d.Param("alpha_n", 1)
+	d.Buffer("beta")
+	d.Buffer("eps")
+}
+
+func (xIELU) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	positive := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Params: true, Keep: []tape.Tensor{x}})
+	positive = t.Op(tape.Op{In: []tape.Tensor{positive, x}, Shape: x.Shape, Keep: []tape.Tensor{positive, x}})
+	positive = t.Op(tape.Op{In: []tape.Tensor{positive, t.Scale(x)}, Shape: x.Shape, PassGrad: true})
+	smaller := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Keep: []tape.Tensor{x}})
+	negative := t.Op(tape.Op{In: []tape.Tensor{KeepOutput(t, smaller), x}, Shape: x.Shape})
+	negative = t.Op(tape.Op{In: []tape.Tensor{negative}, Shape: x.Shape, Params: true, Keep: []tape.Tensor{negative}})
+	negative = t.Op(tape.Op{In: []tape.Tensor{negative, t.Scale(x)}, Shape: x.Shape, PassGrad: true})
+	return t.Op(tape.Op{In: []tape.Tensor{positive, negative}, Shape: x.Shape, KeepOwn: []tape.Own{{Shape: x.Shape, DType: alloc.Bool}}})
 }
 
 // bloomGELU is the tanh approximation as an autograd function of Bloom's code: it keeps its input

@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
@@ -19,10 +20,22 @@ type LatentAttention struct {
 	NopeSize      int  // elements of each head's query and key that do not rotate
 	RopeSize      int  // elements that rotate; all heads share the keys' part
 	ValueSize     int  // elements of a head's value
+	Bias          bool // of the narrow projections, and of the output's
 	Complex       bool // rotation multiplies complex numbers in float32, as in DeepSeek V2
 	// Whole says that llama.cpp caches keys and values of all heads, as for other models. It does
 	// so for files from before April 2025, whose kv_b is one tensor.
 	Whole bool
+	// Indexer selects the tokens that attention reads; nil means that it reads all.
+	Indexer *Indexer
+}
+
+// Cached returns the number of elements that a cache keeps of each token.
+func (l LatentAttention) Cached() int {
+	n := l.KVRank + l.RopeSize
+	if l.Indexer != nil {
+		n += l.Indexer.Size
+	}
+	return n
 }
 
 // queries returns the layers that make the queries.
@@ -32,7 +45,7 @@ func (l LatentAttention) queries() []tape.Named {
 		return []tape.Named{{Name: "q_proj", Layer: Linear{In: l.Hidden, Out: out, NoBias: true, Split: ByColumns}}}
 	}
 	return []tape.Named{
-		{Name: "q_a_proj", Layer: Linear{In: l.Hidden, Out: l.QueryRank, NoBias: true}},
+		{Name: "q_a_proj", Layer: Linear{In: l.Hidden, Out: l.QueryRank, NoBias: !l.Bias}},
 		{Name: "q_a_layernorm", Layer: RMSNorm{Size: l.QueryRank, Unfused: true}},
 		{Name: "q_b_proj", Layer: Linear{In: l.QueryRank, Out: out, NoBias: true, Split: ByColumns}},
 	}
@@ -42,10 +55,10 @@ func (l LatentAttention) queries() []tape.Named {
 func (l LatentAttention) wide() int { return l.Heads * (l.NopeSize + l.ValueSize) }
 
 func (l LatentAttention) parts() (narrow, norm, wide, out tape.Named) {
-	return tape.As("kv_a_proj_with_mqa", Linear{In: l.Hidden, Out: l.KVRank + l.RopeSize, NoBias: true}),
+	return tape.As("kv_a_proj_with_mqa", Linear{In: l.Hidden, Out: l.KVRank + l.RopeSize, NoBias: !l.Bias}),
 		tape.As("kv_a_layernorm", RMSNorm{Size: l.KVRank, Unfused: true}),
 		tape.As("kv_b_proj", Linear{In: l.KVRank, Out: l.wide(), NoBias: true, Split: ByColumns}),
-		tape.As("o_proj", Linear{In: l.Heads * l.ValueSize, Out: l.Hidden, NoBias: true, Split: ByRows})
+		tape.As("o_proj", Linear{In: l.Heads * l.ValueSize, Out: l.Hidden, NoBias: !l.Bias, Split: ByRows})
 }
 
 func (l LatentAttention) Declare(d *tape.Declaration) {
@@ -60,6 +73,9 @@ func (l LatentAttention) Declare(d *tape.Declaration) {
 	narrow, norm, wide, out := l.parts()
 	for _, part := range append(l.queries(), narrow, norm, wide, out) {
 		d.Layer(part.Name, part.Layer)
+	}
+	if l.Indexer != nil {
+		d.Layer("indexer", l.indexer())
 	}
 }
 
@@ -80,6 +96,9 @@ func (l LatentAttention) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	kv := t.View(t.Apply(wide, latent), latent.Dim(0), latent.Dim(2), l.wide())
 	heads := t.Split(kv, 2, l.Heads*l.NopeSize, l.Heads*l.ValueSize)
 	k := t.Op(tape.Op{In: []tape.Tensor{heads[0], rotatedK}, Shape: q.Shape})
+	if l.Indexer != nil {
+		t.Call("indexer", l.indexer(), x)
+	}
 	y := l.attend(t, rotatedQ, k, heads[1])
 	t.Hold(x, q, both, latent, rotatedK, kv) // variables of the code hold them
 	return t.Apply(out, y)
@@ -89,7 +108,11 @@ func (l LatentAttention) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 func (l LatentAttention) attend(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 	size := l.NopeSize + l.RopeSize
 	plain := l.ValueSize != size && t.On() == setting.CPU
-	y := Sdpa{Heads: l.Heads, Size: size, plain: plain}.Attend(t, q, k, v)
+	var mask []tape.Own
+	if l.Indexer != nil { // of the tokens that the indexer has not selected, converted to numbers
+		mask = []tape.Own{{Shape: alloc.Shape{q.Dim(0), 1, q.Dim(1), Seen(t, k.Dim(1))}}}
+	}
+	y := Sdpa{Heads: l.Heads, Size: size, plain: plain, own: mask}.Attend(t, q, k, v)
 	if plain {
 		return y
 	}

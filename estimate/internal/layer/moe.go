@@ -30,7 +30,7 @@ const (
 	SoftmaxRouter Router = iota // the most probable, as Mixtral does, in float32
 	RoundedRouter               // the same, rounded to the type of activations, as Qwen3 does
 	SigmoidRouter               // the best experts of the best groups, by a sigmoid and a bias in float32, as DeepSeek V3 does
-	WideRouter                  // SoftmaxRouter, with inputs and weights cast to float32, as DeepSeek V2 does
+	WideRouter                  // SoftmaxRouter, with inputs cast to float32, as DeepSeek V2 does
 	SparseMixer                 // the best experts one after another, as Phi MoE does
 	LoneSigmoid                 // the best experts of all, by a sigmoid and a bias, as MiniMax M2 does
 	TopRouter                   // the best experts, and a softmax over only these, as Granite MoE does
@@ -127,11 +127,18 @@ type router struct{ MoE }
 func (router) Kind() string { return "Router" }
 
 func (l router) Declare(d *tape.Declaration) {
-	d.Param("weight", l.Experts, l.Hidden)
+	weight := tape.Param{Name: "weight", Shape: alloc.Shape{l.Experts, l.Hidden}}
+	if l.wide() {
+		weight.DType = alloc.Float32
+	}
+	d.Add(weight)
 	if l.Router == SigmoidRouter || l.Router == LoneSigmoid {
 		d.Buffer("e_score_correction_bias", l.Experts)
 	}
 }
+
+// wide reports whether the weight is float32 whatever the model's type, and the input is cast to it.
+func (l router) wide() bool { return l.Router == WideRouter || l.Router == SigmoidRouter }
 
 // Forward records the scores of each token's experts.
 func (l router) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
@@ -145,7 +152,7 @@ func (l router) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	case SparseMixer:
 		return l.mix(t, x, tokens, top)
 	}
-	logits := t.Op(l.look(x, tokens, l.Router == WideRouter))
+	logits := t.Op(l.look(x, tokens))
 	probs := t.Op(tape.Op{In: []tape.Tensor{logits}, Shape: logits.Shape, DType: alloc.Float32, KeepOutput: true})
 	chosen := alloc.Shape{tokens, top}
 	best := t.Op(tape.Op{In: []tape.Tensor{probs}, Shape: chosen, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
@@ -160,15 +167,15 @@ func (l router) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return t.Op(tape.Op{In: []tape.Tensor{best}, Shape: chosen, DType: x.DType})
 }
 
-// look makes the scores. If wide, input and weight are cast to float32 for it.
-func (l router) look(x tape.Tensor, tokens int, wide bool) tape.Op {
+// look makes the scores.
+func (l router) look(x tape.Tensor, tokens int) tape.Op {
 	o := tape.Op{
 		In: []tape.Tensor{x}, Shape: alloc.Shape{tokens, l.Experts}, Params: true, Keep: []tape.Tensor{x},
 		FLOPs: setting.FLOPs(tokens, l.Experts, l.Hidden, 2),
 	}
-	if wide && x.DType != alloc.Float32 {
+	if l.wide() && x.DType != alloc.Float32 {
 		o.DType = alloc.Float32
-		o.Keep, o.KeepOwn = nil, []tape.Own{{Shape: x.Shape, DType: alloc.Float32}, {Shape: alloc.Shape{l.Experts, l.Hidden}, DType: alloc.Float32}}
+		o.Keep, o.KeepOwn = nil, []tape.Own{{Shape: x.Shape}}
 	}
 	return o
 }
@@ -177,7 +184,7 @@ func (l router) look(x tape.Tensor, tokens int, wide bool) tape.Op {
 // by a mask.
 func (l router) mix(t *tape.Tape, x tape.Tensor, tokens, top int) tape.Tensor {
 	x = t.Scale(x) // the noise of training
-	s := t.Op(l.look(x, tokens, false))
+	s := t.Op(l.look(x, tokens))
 	one := alloc.Shape{tokens, 1}
 	parts := make([]tape.Tensor, top)
 	for i := range parts {
@@ -191,7 +198,7 @@ func (l router) mix(t *tape.Tape, x tape.Tensor, tokens, top int) tape.Tensor {
 // sigmoid chooses experts by a sigmoid, in float32.
 func (l router) sigmoid(t *tape.Tape, x tape.Tensor, tokens, top int) tape.Tensor {
 	scores, chosen := alloc.Shape{tokens, l.Experts}, alloc.Shape{tokens, top}
-	s := t.Op(l.look(x, tokens, l.Router == SigmoidRouter))
+	s := t.Op(l.look(x, tokens))
 	s = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: scores, DType: alloc.Float32, KeepOutput: true})
 	choice := []tape.Own{{Shape: chosen, DType: alloc.Int64}}
 	if l.Router == SigmoidRouter { // the choice of groups leaves the indices of the best and a mask
@@ -211,7 +218,7 @@ func (l router) sigmoid(t *tape.Tape, x tape.Tensor, tokens, top int) tape.Tenso
 // top makes a softmax over the best scores, in float32.
 func (l router) top(t *tape.Tape, x tape.Tensor, tokens, top int) tape.Tensor {
 	chosen := alloc.Shape{tokens, top}
-	s := t.Op(l.look(x, tokens, false))
+	s := t.Op(l.look(x, tokens))
 	s = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: chosen, DType: alloc.Float32, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
 	s = KeepOutput(t, s)
 	if s.DType == x.DType {

@@ -21,7 +21,9 @@ var rules = []struct{ in, never, why string }{
 }
 
 // larger are packages above the measures, with the numbers that they have today: these only go down.
-var larger = map[string]struct{ files, cycle int }{}
+var larger = map[string]struct{ files, cycle int }{
+	"estimate/internal/family": {files: 60}, // a family of decoders is a file, and transformers has more than a hundred
+}
 
 // opaque are internal types that stand in public signatures, and why a user need not name them.
 var opaque = map[string]string{

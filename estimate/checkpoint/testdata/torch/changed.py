@@ -89,9 +89,9 @@ def changed(config, change):
     return config
 
 
-def build(cls, given):
+def build(cls, config):
     with torch.device("meta"):
-        model = cls(cls.config_class(**given))
+        model = cls(config)
     model.config.architectures = [cls.__name__]
     return model
 
@@ -128,7 +128,7 @@ def difference(before, after):
     return values, gone
 
 
-def shallow(cls, default):
+def shallow(make, default):
     """Changes that leave a model at most MOST layers."""
     change = {path: MOST for path, value in paths(default) if path[-1] in ("num_hidden_layers", "depth", "num_layers", "n_layer") and isinstance(value, int) and value > MOST}
     # What the class derives from the number of layers goes with it.
@@ -142,7 +142,7 @@ def shallow(cls, default):
             del part[path[-1]]
     for start, c in ((without, change), (default, change), (default, {})):
         try:
-            build(cls, changed(start, c))
+            make(changed(start, c))
             return changed(start, c)
         except Exception:
             continue
@@ -150,18 +150,20 @@ def shallow(cls, default):
 
 def changes(name, cls, *further):
     """The changed configs of a type, and the parameters of each."""
-    whole = build(cls, {})
-    default, reference = json.loads(json.dumps(cls.config_class().to_dict())), saved(whole)
+    config_class = transformers.CONFIG_MAPPING[name]  # of EXAONE, Llama's class runs the model
+    make = lambda given: build(cls, config_class(**given))
+    whole = make({})
+    default, reference = json.loads(json.dumps(config_class().to_dict())), saved(whole)
     result = {"config": reference, "params": count(whole), "changed": []}
-    base = shallow(cls, default)
-    small = build(cls, base)
+    base = shallow(make, default)
+    small = make(base)
     usual, ran = count(small), runs(small)
     shuffled = random.Random(name)
     seen = set()
 
     def attempt(change):
         try:
-            model = build(cls, changed(base, change))
+            model = make(changed(base, change))
         except Exception:
             return None
         if ran and not runs(model):

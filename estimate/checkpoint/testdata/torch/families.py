@@ -32,7 +32,8 @@ def build(config, dtype):
     cls = getattr(transformers, config["architectures"][0])
     known = {k: v for k, v in config.items() if k not in ("architectures", "model_type")}
     torch.manual_seed(0)
-    return cls._from_config(cls.config_class(**known), dtype=dtype)
+    config_class = transformers.CONFIG_MAPPING[config["model_type"]] if config["model_type"] in transformers.CONFIG_MAPPING else cls.config_class
+    return cls._from_config(config_class(**known), dtype=dtype)  # Llama's class also runs EXAONE
 
 
 def inputs(model, dtype, length):

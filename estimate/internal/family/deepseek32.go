@@ -1,0 +1,22 @@
+package family
+
+import "github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+
+// DeepSeekV32 is DeepSeek V3 whose attention reads only the tokens that an indexer selects
+// (modeling_deepseek_v32.py).
+var DeepSeekV32 = &Family{
+	Name:  "DeepSeek V3.2",
+	Types: []Type{{Name: "deepseek_v32", Base: "DeepseekV32Model", Read: readDeepSeekV32}},
+}
+
+func readDeepSeekV32(c *Config, a *Model) {
+	a.Router, a.UnscaledTopK = layer.SigmoidRouter, !c.Flag("norm_topk_prob", true)
+	groups(c, a)
+	deepSeek(c, a, 3)
+	c.sparseLayers(a)
+	var index layer.Indexer
+	c.Number(&index.Heads, "index_n_heads", 64)
+	c.Number(&index.Size, "index_head_dim", 128)
+	c.Number(&index.TopK, "index_topk", 2048)
+	a.Latent.Indexer = &index
+}
