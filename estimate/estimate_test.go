@@ -272,7 +272,7 @@ func TestErrorsNameTheLayer(t *testing.T) {
 			made := nn.Tensor{Shape: x.Shape, DType: x.DType} // instead of having the tape make it
 			return f.Op(nn.Op{In: []nn.Tensor{made}, Shape: x.Shape})
 		}}}, estimate.InputShape(1)},
-		"is the Vision of another Transformer and no model by itself": {layer.Public(family.Transformer{Family: vision.CLIPVision}.Layers()), estimate.Tokens(1, 2)},
+		"is the Vision of another Transformer and no model by itself": {layer.Public(family.Transformer{Family: vision.LLaVA}.Layers()), estimate.Tokens(1, 2)},
 		"estimate mlp.activation_fn (layer): Activation is 99":        {[]nn.Layer{nn.As("mlp", layer.Own(layer.MLP{Hidden: 1, FFN: 1, Activation: 99}))}, estimate.InputShape(1, 1)},
 		"(1, 3): want (batch, channels, ...) with one to three dim":   {[]nn.Layer{nn.MaxPool{Kernel: 2}}, estimate.InputShape(1, 3)},
 		"Kernel 0, Stride 0 and Padding 0 of dimension 2 of input":    {[]nn.Layer{nn.Uneven(nn.AvgPool{}, []int{2, 2}, nil, nil)}, estimate.InputShape(1, 3, 8, 8, 8)},

@@ -22,6 +22,8 @@ import (
 type measuredFamily struct {
 	Config json.RawMessage
 	Length int // of the texts, of which there are two
+	Images int // in each text
+	Size   [2]int
 	Params int64
 	Kept   map[string]alloc.Bytes // by element type
 	Peak   map[string]alloc.Bytes // of a training step, beyond what was there before it
@@ -60,6 +62,10 @@ func testFamilies(t *testing.T, name string) {
 			require.NotEmpty(t, m.Kept)
 			c, err := ReadFile(writeFile(t, configName, m.Config))
 			require.NoError(t, err)
+			if m.Images > 0 {
+				c, err = c.Prompted(InPrompt{Images: m.Images, Width: m.Size[0], Height: m.Size[1]})
+				require.NoError(t, err)
+			}
 			for dtype, kept := range m.Kept {
 				d, err := alloc.ParseDType(dtype)
 				require.NoError(t, err)
@@ -90,7 +96,7 @@ func testFamilies(t *testing.T, name string) {
 
 // checkPeak checks the peak of a training step on the CPU against the bounds that the report prints. What the profiler
 // does not see is what was there before the step. A tower through which no image ran has no
-// gradients, which the report counts.
+// gradients, nor have the blocks of one whose output the text does not read; the report counts them.
 func checkPeak(t *testing.T, measured alloc.Bytes, dtype string, r *estimate.Report, tower bool) {
 	at := r.Training
 	peak := measured + at.Weights + at.Buffers + at.Optimizer + at.Input

@@ -66,6 +66,8 @@ func (c *File) Loss() nn.Layer {
 //     the number of positions that the model has, if that is less.
 //   - A model with an encoder and a decoder reads as many tokens in both. Whisper's encoder reads a
 //     whole window of sound.
+//   - A model that is Prompted reads batch texts with their images. The length, which counts their
+//     tokens too, must be ImageTokens or more; the usual one is that of a text and these.
 //   - A model of images alone reads batch images of its own size; length must be 0.
 //   - A model that makes images reads noisy ones of the usual size, and a text.
 //
@@ -80,6 +82,9 @@ func (c *File) Input(batch, length int) (estimate.Option, error) {
 	}
 	if length != 0 && a.SeesImages() {
 		return nil, fmt.Errorf("checkpoint: input of %d tokens: a %s model reads images", length, a.Type)
+	}
+	if tokens, _ := c.ImageTokens(); length != 0 && length < tokens {
+		return nil, fmt.Errorf("checkpoint: input of %d tokens: %d stand for the images alone", length, tokens)
 	}
 	return family.Given(a.Inputs(batch, length)), nil
 }
@@ -97,6 +102,34 @@ func (c *File) Images(side int) (*File, error) {
 	}
 	return &sized, nil
 }
+
+// InPrompt says which images stand in each text, for Prompted.
+type InPrompt struct {
+	Images        int // in each text
+	Width, Height int // of each image, in pixels; 0 means 1024
+}
+
+// Prompted returns the model with images in each text. They run through its tower, and the vectors
+// that it makes of them take the places of tokens of the text, which ImageTokens counts. Without it
+// the tower is held, and no image runs. It is an error if the model reads no images with a text, or if
+// this package does not know how they run through it.
+//
+// Sizes are those of the images as given: the model's processor, with the settings that transformers
+// 5.24 has where a file says nothing else, scales them and cuts them up.
+func (c *File) Prompted(p InPrompt) (*File, error) {
+	if _, err := c.Architecture(); err != nil {
+		return nil, err
+	}
+	prompted := *c
+	if err := prompted.architecture.See(p.Images, cmp.Or(p.Width, family.UsualImage), cmp.Or(p.Height, family.UsualImage)); err != nil {
+		return nil, fmt.Errorf("checkpoint: images in the prompt: %w", err)
+	}
+	return &prompted, nil
+}
+
+// ImageTokens returns how many tokens of each text stand for images, as the model's processor counts
+// them, and whether that depends on the images' size. There are none if the model is not Prompted.
+func (c *File) ImageTokens() (tokens int, sized bool) { return c.architecture.ImageTokens() }
 
 // Report estimates the model, as estimate.Model does for layers. Without options, the element type
 // is the one that most of the weights have. If the architecture is unknown, the report has only the

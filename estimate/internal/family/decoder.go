@@ -14,6 +14,10 @@ import (
 func (c Transformer) decoder() []tape.Layer {
 	s := c.style()
 	body := tape.Sequential{tape.As(s.names.embed, layer.Embedding{Num: c.Vocab, Dim: setting.Or(c.EmbedDim, c.Hidden), Split: true})}
+	if s.scaled {
+		body = append(body, tape.As("embed_scale", scale{}))
+	}
+	body = append(body, c.towers()...)
 	if s.embedded != nil {
 		body = append(body, s.embedded(c)...)
 	}
@@ -159,6 +163,7 @@ func (c Transformer) attention(s style, kind BlockKind) layer.Attention {
 	if s.attention != nil {
 		s.attention(c, &a)
 	}
+	a.Masked = a.Masked || c.runsTower() && c.Vision.Family.Masked
 	a.Rotary = a.Rotary && kind&NoRotation == 0
 	return a
 }
@@ -202,7 +207,8 @@ func (c Transformer) recurrent() *recurrence {
 type style struct {
 	names     decoderNames
 	norm      func(Transformer) tape.Layer
-	embedded  func(Transformer) []tape.Layer           // layers after the token embedding
+	scaled    bool                                     // the token embedding multiplies its vectors by a number
+	embedded  func(Transformer) []tape.Layer           // layers after the token embedding, which read the vectors of images too
 	last      func(Transformer) []tape.Layer           // layers after the blocks, instead of the norm
 	after     func(Transformer) []tape.Layer           // layers after the head
 	block     func(Transformer, blockParts) tape.Layer // nil means a norm before each part

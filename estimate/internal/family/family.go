@@ -25,9 +25,8 @@ type Family struct {
 	GGUF  []GGUF
 
 	Role   role
-	style  style                          // of a decoder
-	Layers func(Transformer) []tape.Layer // replaces the decoder
-	Tower  func(c Transformer, width int) []tape.Layer
+	style  style                                     // of a decoder
+	Layers func(Transformer) []tape.Layer            // replaces the decoder
 	Input  func(a *Model, batch, length int) []Input // replaces a text
 	// cache fills in the cache of a family that has no keys and values.
 	cache func(Transformer, setting.KVConfig) setting.KVConfig
@@ -35,6 +34,10 @@ type Family struct {
 	// fullHeads returns the number of heads of keys and values and their size in blocks without a window, if the other
 	// blocks have others.
 	fullHeads func(Transformer) (heads, size int)
+	// Tower returns the named parts of a tower, which read each other's output; the last returns vectors of the text's width.
+	Tower  func(c Transformer, width int) []tape.Layer
+	Look   func(Transformer) (Look, error) // what the processor makes of an image of the Prompt; nil means that the tower cannot run
+	Masked bool                            // where a tower ran, the text's attention gets a mask, as tokens of an image see each other
 
 	Usual   int  // usual length of the input; 0 means that of texts
 	Padding int  // learned positions before the first token

@@ -9,7 +9,7 @@ import (
 // Gemma is Llama with scaled norms.
 var Gemma = &Family{
 	Name:  "Gemma",
-	style: style{untabled: true, embedded: embedScaled, mlp: gemmaMLP, norm: gemmaNorm, attention: func(_ Transformer, a *layer.Attention) { a.Shifted = true }},
+	style: style{untabled: true, scaled: true, mlp: gemmaMLP, norm: gemmaNorm, attention: func(_ Transformer, a *layer.Attention) { a.Shifted = true }},
 	Types: []Type{{Name: "gemma", Base: "GemmaModel", Read: readGemma}},
 	GGUF:  []GGUF{{Name: "gemma", Biases: true}},
 }
@@ -17,7 +17,7 @@ var Gemma = &Family{
 // Gemma2 is Gemma with norms before and after each part.
 var Gemma2 = &Family{
 	Name: "Gemma 2",
-	style: style{untabled: true, embedded: embedScaled, mlp: gemmaMLP, norm: gemmaNorm, attention: gemma2Attention, rotations: gemma3Rotations, block: func(_ Transformer, b blockParts) tape.Layer {
+	style: style{untabled: true, scaled: true, mlp: gemmaMLP, norm: gemmaNorm, attention: gemma2Attention, rotations: gemma3Rotations, block: func(_ Transformer, b blockParts) tape.Layer {
 		return normedAround(b, "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
 	}},
 	Types: []Type{
@@ -32,10 +32,6 @@ var Gemma2 = &Family{
 
 func gemmaNorm(c Transformer) tape.Layer {
 	return layer.RMSNorm{Size: c.Hidden, Unfused: true, Shifted: true}
-}
-
-func embedScaled(Transformer) []tape.Layer {
-	return []tape.Layer{tape.As("embed_scale", scale{})}
 }
 
 func gemmaMLP(c Transformer) tape.Layer {

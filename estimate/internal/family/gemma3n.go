@@ -14,7 +14,7 @@ import (
 // Gemma3n is Gemma with AltUp, and keys and values that blocks share.
 var Gemma3n = &Family{
 	Name:  "Gemma 3n",
-	style: style{embedded: gemma3nEmbedded, mlp: gemmaMLP, norm: gemma3nNorm, attention: gemma3nAttention, rotations: func(Transformer) int { return 2 }, block: gemma3nBlock, last: gemma3nLast},
+	style: style{scaled: true, embedded: gemma3nEmbedded, mlp: gemmaMLP, norm: gemma3nNorm, attention: gemma3nAttention, rotations: func(Transformer) int { return 2 }, block: gemma3nBlock, last: gemma3nLast},
 	Types: []Type{{Name: "gemma3n_text", Base: "Gemma3nTextModel", Read: readGemma3n}},
 	GGUF:  []GGUF{{Name: "gemma3n", With: Transformer{Head: Head{CappedLogits: true}}, Window: 5, Read: ggufGemma3n}},
 }
@@ -76,7 +76,7 @@ func gemma3nEmbedded(c Transformer) []tape.Layer {
 		}
 		return f.Op(tape.Op{In: states, Shape: a.shape(x), PassGrad: true})
 	}
-	return []tape.Layer{tape.As("embed_scale", scale{}), tape.Inline(checked{tape.Module{Parts: parts, Run: run}, Own[AltUp](c)})}
+	return []tape.Layer{tape.Inline(checked{tape.Module{Parts: parts, Run: run}, Own[AltUp](c)})}
 }
 
 // gemma3nLast joins the hidden states to one.

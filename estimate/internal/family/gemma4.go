@@ -15,7 +15,7 @@ import (
 // (modeling_gemma4.py).
 var Gemma4 = &Family{
 	Name:      "Gemma 4",
-	style:     style{embedded: gemma4Embedded, mlp: gemma4MLP, norm: gemma3nNorm, attention: gemma4Attention, rotations: func(Transformer) int { return 2 }, block: gemma4Block},
+	style:     style{scaled: true, embedded: gemma4Embedded, mlp: gemma4MLP, norm: gemma3nNorm, attention: gemma4Attention, rotations: func(Transformer) int { return 2 }, block: gemma4Block},
 	fullHeads: func(c Transformer) (heads, size int) { own := globalOf(c); return own.heads, own.size },
 	Types:     []Type{{Name: "gemma4_text", Base: "Gemma4TextModel", Read: readGemma4}},
 	GGUF: []GGUF{
@@ -40,15 +40,14 @@ func globalOf(c Transformer) global {
 
 func gemma4Embedded(c Transformer) []tape.Layer {
 	own := globalOf(c)
-	layers := []tape.Layer{tape.As("embed_scale", scale{})}
 	if own.inner == 0 {
-		return layers
+		return nil
 	}
 	parts := perBlockParts(c.Hidden, own.vocab, int(min(setting.FLOPs(max(0, c.Blocks), own.inner), setting.MaxField)), own.inner)
-	return append(layers, tape.Inline(tape.Module{Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	return []tape.Layer{tape.Inline(tape.Module{Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		makePerBlock(f, x, c.Blocks, own.inner, false)
 		return x
-	}}))
+	}})}
 }
 
 func gemma4Attention(c Transformer, a *layer.Attention) {

@@ -82,15 +82,17 @@ func (a *Model) SeesImages() bool { return a.Images == nil && a.Family.OrLlama()
 // MaxPositions returns the number of learned positions for a text; 0 means any number.
 func (a *Model) MaxPositions() int { return a.Positions - a.Family.OrLlama().Padding }
 
-// UsualTokens returns the length of the model's input if the user gives none.
+// UsualTokens returns the length of the model's text if the user gives none, with the tokens for its images.
 func (a *Model) UsualTokens() int {
 	if usual := a.Family.OrLlama().Usual; usual > 0 {
 		return usual
 	}
+	images, _ := a.ImageTokens()
+	usual := min(usualTokens+images, LargestNumber)
 	if most := a.MaxPositions(); most > 0 {
-		return min(usualTokens, most)
+		return min(usual, most)
 	}
-	return usualTokens
+	return usual
 }
 
 // Inputs returns what the model reads: a batch of texts of this length, where 0 means the usual
@@ -112,7 +114,7 @@ func (a *Model) Inputs(batch, length int) []Input {
 	case a.Family.Seq2Seq():
 		return []Input{text, text}
 	}
-	return []Input{text}
+	return append([]Input{text}, a.ofTowers(batch)...)
 }
 
 // LatentSide returns the side of the latent image that the model makes.
@@ -236,6 +238,40 @@ func (a *Model) Resize(side int) error {
 	}
 	return nil
 }
+
+// UsualImage is the side of the images in a prompt if the user gives no size, in pixels.
+const UsualImage = 1024
+
+// See gives each text this many images of one size, in pixels. They run through the model's tower.
+func (a *Model) See(count, width, height int) error {
+	switch {
+	case a.Images != nil || a.Vision == nil || a.Vision.Family.OrLlama().Tower == nil || a.Family.Encoder():
+		return fmt.Errorf("a %s model reads no images with its text", a.Type)
+	case a.Vision.Family.Look == nil || a.Family.OrLlama().Layers != nil:
+		return fmt.Errorf("how images run through a %s model is not known", a.Type)
+	case count < 1 || count > maxImages:
+		return fmt.Errorf("%d images: want 1 to %d", count, maxImages)
+	case width < 1 || height < 1 || width > maxSide || height > maxSide:
+		return fmt.Errorf("images of %d x %d: want sides of 1 to %d pixels", width, height, maxSide)
+	}
+	p := Prompt{Count: count, Width: width, Height: height}
+	tower := *a.Vision
+	tower.Prompt = &p
+	look, err := tower.Family.Look(tower)
+	if err != nil {
+		return fmt.Errorf("images of %d x %d: %w", width, height, err)
+	}
+	p.Tokens, p.Sized, p.Shape = product(count, look.Tokens), look.Sized, look.Shape
+	p.Shape[0] = product(count, look.Shape[0])
+	a.Vision = &tower
+	return nil
+}
+
+// The most images in a text, and the longest side of one.
+const (
+	maxImages = 1 << 16
+	maxSide   = 1 << 16
+)
 
 // LatentSide returns the side of the latent image for a side in pixels, which must be a multiple of
 // unit latent pixels.

@@ -40,17 +40,52 @@ func (c Transformer) Layers() []tape.Layer {
 	var layers []tape.Layer
 	switch {
 	case f.Layers != nil:
-		layers = f.Layers(c)
+		layers = append(c.towers(), f.Layers(c)...)
 	case f.Tower != nil:
 		return []tape.Layer{tape.Wrong(fmt.Sprintf("%v is the Vision of another Transformer and no model by itself", f))}
 	default:
 		layers = c.decoder()
 	}
-	if c.Vision != nil && c.Vision.Family.OrLlama().Tower != nil && f.Role != Encoder { // CLIP and SigLIP run theirs
-		layers = append(c.Vision.Family.Tower(*c.Vision, c.Hidden), layers...)
+	return layers
+}
+
+// ImageTokens returns how many tokens of each text stand for images, and whether that depends on the
+// images' size.
+func (c Transformer) ImageTokens() (tokens int, sized bool) {
+	if !c.runsTower() {
+		return 0, false
 	}
-	if c.Audio != nil && c.Audio.Family.OrLlama().Tower != nil {
-		layers = append(c.Audio.Family.Tower(*c.Audio, c.Hidden), layers...)
+	return c.Vision.Prompt.Tokens, c.Vision.Prompt.Sized
+}
+
+// runsTower reports whether images run through the tower.
+func (c Transformer) runsTower() bool { return c.Vision != nil && c.Vision.Prompt != nil }
+
+// ofTowers returns what the towers read with a batch of texts.
+func (c Transformer) ofTowers(batch int) []Input {
+	if !c.runsTower() {
+		return nil
+	}
+	return []Input{Reals(append([]int{batch}, c.Vision.Prompt.Shape...)...)}
+}
+
+// towers returns the layers of the towers, whose vectors take the places of tokens after the token
+// embedding. Where nothing is given to read, they are held.
+func (c Transformer) towers() []tape.Layer {
+	var layers []tape.Layer
+	for _, tower := range []*Transformer{c.Vision, c.Audio} {
+		if tower == nil || tower.Family.OrLlama().Tower == nil || c.Family.Encoder() { // CLIP and SigLIP run theirs
+			continue
+		}
+		parts := tower.Family.Tower(*tower, c.Hidden)
+		if tower.Prompt != nil {
+			layers = append(layers, tape.Inline(merged{parts}))
+			continue
+		}
+		for _, part := range parts {
+			named := part.(tape.Named)
+			layers = append(layers, tape.As(named.Name, Held{named.Layer}))
+		}
 	}
 	return layers
 }
@@ -120,12 +155,13 @@ type Transformer struct {
 	kind  BlockKind   // of the block that is being built
 
 	// Vision is the tower for images; nil means none. In CLIP and SigLIP it runs. In other models
-	// its weights are counted, but it does not run and the estimate does not include its images. A ViT
-	// here is the SigLIP of Gemma 3.
+	// it runs if it has a Prompt; else its weights are counted, but the estimate includes no images.
 	Vision *Transformer
 	// Audio is the tower for sounds of Gemma3n, which does not run; nil means none. Its Channels
 	// are those of a spectrum, and its Patch is the number of steps that its convolutions join.
 	Audio *Transformer
+
+	Prompt *Prompt // what this tower reads; nil means nothing
 
 	// Own is what only this Family has, such as an *AltUp of Gemma3n; nil means nothing.
 	Own any

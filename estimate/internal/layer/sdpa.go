@@ -68,6 +68,17 @@ func (l Sdpa) math(t *tape.Tape, q, k, v tape.Tensor, scores, out alloc.Shape) t
 // Uncached says that attention does not read keys and values of earlier tokens, as in an encoder.
 var Uncached tape.Slot[bool]
 
+// Encode runs an encoder within a model, such as a tower for images. It reads no cached keys and
+// values, and has rotary tables and masks of its own, which live until it returns.
+func Encode(t *tape.Tape, run func() tape.Tensor) tape.Tensor {
+	uncached, rotary, masking := *Uncached.Of(t), *rotaryTables.Of(t), *masks.Of(t)
+	*Uncached.Of(t), *rotaryTables.Of(t), *masks.Of(t) = true, nil, mask{}
+	y := run()
+	t.Hold(append(rotaryTables.Of(t).Lasting(), masks.Of(t).Lasting()...)...)
+	*Uncached.Of(t), *rotaryTables.Of(t), *masks.Of(t) = uncached, rotary, masking
+	return y
+}
+
 // Seen returns the number of keys that attention reads: the new ones and those in the cache.
 func Seen(t *tape.Tape, keys int) int {
 	if t.Cfg.Cache == nil || *Uncached.Of(t) {

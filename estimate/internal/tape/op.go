@@ -470,6 +470,18 @@ func (t *Tape) Cat(dim int, xs ...Tensor) Tensor {
 // Part returns the first n elements of x along a dimension, in the same memory.
 func (t *Tape) Part(x Tensor, dim, n int) Tensor { return t.Split(x, dim, n)[0] }
 
+// From returns x without the first n elements of a dimension, in the same memory, as x[:, n:] does.
+func (t *Tape) From(x Tensor, dim, n int) Tensor {
+	if dim < 0 || dim >= len(x.Shape) || n < 0 || n >= x.Shape[dim] {
+		t.Failf("takes %v from element %d of dimension %d on, which it does not have", x.Shape, n, dim)
+	}
+	shape := slices.Clone(x.Shape)
+	shape[dim] -= n
+	y := t.Views(x, shape)[0]
+	y.irregular = x.irregular || slices.ContainsFunc(x.Shape[:dim], func(length int) bool { return length > 1 })
+	return y
+}
+
 // Split divides x along a dimension into parts of these lengths, in the same memory, as torch.split
 // and torch.chunk do. The backward pass joins their gradients in a new tensor.
 func (t *Tape) Split(x Tensor, dim int, lengths ...int) []Tensor {

@@ -39,6 +39,8 @@ type estimated struct {
 	Replicas     int              `json:"replicas,omitempty"`       // found by --min-replicas
 	GPULayers    int              `json:"gpu_layers,omitempty"`     // of llama.cpp, on the GPU
 	Context      int              `json:"context_length,omitempty"` // tokens of each sequence: given with --serve, or found by --max-context-length
+	Images       int              `json:"images,omitempty"`         // in each text
+	ImageTokens  int              `json:"image_tokens,omitempty"`   // of each text that stand for them
 	Assumed      []string         `json:"assumed,omitempty"`        // the flags that say what was assumed
 	Remedies     []remedy         `json:"would_fit,omitempty"`      // changes with which the model would fit
 	Nearest      *remedy          `json:"nearest,omitempty"`        // if it never fits, the changes that need the least memory
@@ -46,6 +48,7 @@ type estimated struct {
 	Report       *estimate.Report `json:"report"`
 
 	options   estimateOptions
+	sized     bool // the images' size decides how many tokens stand for them
 	notes     []string
 	published string // element type of a known model's weights
 }
@@ -86,7 +89,7 @@ func (e *estimated) promptNote(name string) []string {
 	if !o.serve || o.llamaCpp || len(r.Inputs) == 0 {
 		return nil
 	}
-	n := r.Inputs[len(r.Inputs)-1][1]
+	n := e.lastText()[1]
 	switch {
 	case o.chunk > 0:
 		return []string{fmt.Sprintf("prompts are processed %d tokens at a time", n)}
@@ -118,7 +121,7 @@ func (e *estimated) assumed() []string {
 		}
 	}
 	text, image := "", ""
-	switch shape := r.Inputs[len(r.Inputs)-1]; {
+	switch shape := e.lastText(); {
 	case o.serve:
 		text = strconv.Itoa(e.Context)
 	case len(shape) == 2:
@@ -129,11 +132,25 @@ func (e *estimated) assumed() []string {
 	assume(o.batch > 0 || o.maxBatch, "--batch", "1")
 	assume(o.seq > 0 || o.maxContext, "--seq", text)
 	assume(o.image > 0, "--image", image)
+	if e.sized {
+		assume(o.images.size != pixels{}, "--image-size", usualImage)
+	}
 	if o.train {
 		assume(o.flagSet.Changed("optimizer"), "--optimizer", o.optimizer)
 	}
 	assume(o.dtype != "" || o.autocast != "" || o.llamaCpp || o.quantize, "--dtype", e.published)
 	return flags
+}
+
+// usualImage is the size of images in a prompt if none is given.
+const usualImage = "1024x1024"
+
+// lastText returns the shape of what a decoder reads, or of a model's only input.
+func (e *estimated) lastText() alloc.Shape {
+	if e.Images > 0 { // the images follow the text
+		return e.Report.Inputs[0]
+	}
+	return e.Report.Inputs[len(e.Report.Inputs)-1]
 }
 
 func (e estimated) write(w io.Writer) {
@@ -142,7 +159,7 @@ func (e estimated) write(w io.Writer) {
 	if name == "" {
 		name = "model"
 	}
-	fmt.Fprintf(w, "%s: %d parameters, %v%s%s\n", name, r.Params.Count, r.Params.Bytes, inputOf(r), e.contextOf())
+	fmt.Fprintf(w, "%s: %d parameters, %v%s%s%s\n", name, r.Params.Count, r.Params.Bytes, inputOf(r), e.imagesOf(), e.contextOf())
 	e.writeFound(w)
 	if e.options.detail {
 		e.writeDetail(w, m)
@@ -323,6 +340,26 @@ func (e estimated) contextOf() string {
 		return ""
 	}
 	return fmt.Sprintf(", context length %d", e.Context)
+}
+
+// imagesOf says how many images stand in each text, and how many of its tokens they take.
+func (e estimated) imagesOf() string {
+	switch e.Images {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf(", 1 image of %s tokens", grouped(e.ImageTokens))
+	}
+	return fmt.Sprintf(", %d images of %s tokens together", e.Images, grouped(e.ImageTokens))
+}
+
+// grouped writes a number with commas between its thousands.
+func grouped(n int) string {
+	text := strconv.Itoa(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
 }
 
 func inputOf(r *estimate.Report) string {

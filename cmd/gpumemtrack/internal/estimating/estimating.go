@@ -49,6 +49,7 @@ func Command(a *cli.App) *cobra.Command {
 	o.training.flags(cmd)
 	o.loss.flags(cmd)
 	o.llama.flags(cmd)
+	o.images.flags(cmd)
 	completions(cmd)
 	cli.AddAsFlagOf(a, cmd, "measured", inputs.Measured)
 	cmd.AddCommand(listCommand(a))

@@ -1,8 +1,10 @@
 package estimating
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -60,6 +62,7 @@ type estimateOptions struct {
 	loss     lossOptions
 	llama    llamaOptions
 	image    int
+	images   imageOptions
 	loading  string
 	cpu      bool
 }
@@ -69,7 +72,7 @@ func (o *estimateOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&o.batch, "batch", 0, "`N` inputs in a batch (default 1)")
 	flags.IntVar(&o.seq, "seq", 0, "`N` tokens in each text, or samples in each sound")
-	flags.StringVar(&o.dtype, "dtype", "", "element `TYPE` of the weights (default: as published)")
+	flags.StringVar(&o.dtype, "dtype", "", "`TYPE` of the weights (default: as published)")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	flags.BoolVar(&o.detail, "detail", false, "print each part, and what nvidia-smi will show")
 	flags.StringVar(&o.measured, "measured", "", "put the run beside it that `FILE` recorded: a memory snapshot of PyTorch, a dump, or the log of an engine such as vLLM or llama.cpp")
@@ -81,6 +84,46 @@ func (o *estimateOptions) flags(cmd *cobra.Command) {
 	flags.BoolVar(&o.cpu, "cpu", false, "run on the CPU instead of CUDA")
 	flags.IntVar(&o.image, "image", 0, "images of `N` x N pixels")
 }
+
+// imageOptions are the images in each text.
+type imageOptions struct {
+	count int
+	size  pixels
+}
+
+func (o *imageOptions) flags(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&o.count, "images", 0, "`N` images in each text, which --seq counts too; without it none runs")
+	cmd.Flags().Var(&o.size, "image-size", "with --images: their size as given, `WIDTHxHEIGHT` in pixels")
+}
+
+// pixels is the size of an image. The zero value means that none was given.
+type pixels struct{ width, height int }
+
+// Set reads WIDTHxHEIGHT, or one number for a square.
+func (p *pixels) Set(text string) error {
+	width, height, both := strings.Cut(strings.ToLower(text), "x")
+	if !both {
+		height = width
+	}
+	w, err := strconv.Atoi(width)
+	h, wrong := strconv.Atoi(height)
+	if err != nil || wrong != nil || w < 1 || h < 1 {
+		return errors.New("want a width and a height in pixels, such as 1280x720")
+	}
+	*p = pixels{w, h}
+	return nil
+}
+
+// String returns what Set reads.
+func (p *pixels) String() string {
+	if *p == (pixels{}) {
+		return ""
+	}
+	return fmt.Sprintf("%dx%d", p.width, p.height)
+}
+
+// Type is what the flag's value is called.
+func (*pixels) Type() string { return "size" }
 
 // trainingFlags adds the flags of training that many need; trainingOptions adds the others.
 func (o *estimateOptions) trainingFlags(cmd *cobra.Command) {
@@ -106,7 +149,7 @@ func (o *estimateOptions) trainingFlags(cmd *cobra.Command) {
 // servingFlags adds the flags for serving a language model.
 func (o *estimateOptions) servingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.BoolVar(&o.serve, "serve", false, "serve a language model: keep keys and values of --batch texts of --seq tokens, and process prompts as long")
+	flags.BoolVar(&o.serve, "serve", false, "serve a language model: process prompts of --seq tokens, --batch at once, and keep keys and values")
 	flags.IntVar(&o.chunk, "prefill-chunk", 0, "with --serve: process prompts `N` tokens at a time, as servers do; without it whole, as transformers' generate does")
 	flags.StringVar(&o.kv, "kv", "", "with --serve: element `TYPE` of the KV cache: "+strings.Join(kvTypes, ", ")+", or an element type such as float16; k=q8_0,v=f16 as llama.cpp's --cache-type-k and --cache-type-v")
 	flags.BoolVar(&o.llamaCpp, "llama-cpp", false, "with --serve: as llama.cpp serves, not PyTorch")
@@ -206,7 +249,7 @@ func completions(cmd *cobra.Command) {
 func (o *estimateOptions) check(given func(flag string) bool) error {
 	for name, value := range map[string]int{
 		"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas,
-		"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "lora": o.lora, "loss-chunks": o.loss.chunks, "prefill-chunk": o.chunk,
+		"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "images": o.images.count, "lora": o.lora, "loss-chunks": o.loss.chunks, "prefill-chunk": o.chunk,
 	} {
 		if given(name) && value < 1 {
 			return cli.UsageError("estimate: --%s %d: want 1 or more", name, value)

@@ -22,6 +22,7 @@ func addTopics(a *cli.App, cmd *cobra.Command) {
 	training := slices.DeleteFunc(slices.Clone(onlyTraining), func(flag string) bool { return slices.Contains(onOtherPages, flag) })
 	a.AddTopics(cmd,
 		cli.Topic{Name: "training", Title: "how a model is trained", Text: text("Each of these flags chooses training, as --train does."), Flags: training},
+		cli.Topic{Name: "images", Title: "images in the text", Text: text(imagesHelp), Flags: []string{"images", "image-size"}},
 		cli.Topic{Name: "serving", Title: "how a language model is served", Flags: []string{"kv", "prefill-chunk"}},
 		cli.Topic{Name: "llama", Title: "llama.cpp", Flags: []string{"llama-cpp", "ubatch", "flash-attention", "gpu-layers", "kv-unified", "tensor-split", "mmproj"}},
 		cli.Topic{Name: "fits", Title: "searches for what fits", Text: text("Each needs --fits, which compares the most that is promised, with the CUDA\ncontext; where only the weights are known its answer is no."),
@@ -40,6 +41,10 @@ func knownGPUs() string {
 var ofMachine = []string{
 	"attention", "autocast", "bitsandbytes", "cpu", "cuda-loading", "offload", "pp", "pytorch", "quantize", "tp", "transformers",
 }
+
+const imagesHelp = `Of a model that reads images and texts these flags let images run through its
+tower. Their tokens are counted as the model's processor in transformers counts
+them, and --seq counts them too. Without --images the tower is held.`
 
 const jsonHelp = `--json prints one object:
   schema              gpumemtrack.estimate/1
@@ -64,6 +69,8 @@ const jsonHelp = `--json prints one object:
   replicas            with --min-replicas: the fewest with which it fits
   gpu_layers          of llama.cpp: its layers on the GPU; with
                       --max-gpu-layers the most that fit
+  images              with --images: images in each text
+  image_tokens        tokens of each text that stand for them
   assumed             flags for what was assumed where none were given
   would_fit           with --fits, where it does not fit: changes with which
                       it would, the cheapest first

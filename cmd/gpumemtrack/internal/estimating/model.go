@@ -66,6 +66,9 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 	if err == nil && o.image > 0 {
 		c, err = c.Images(o.image)
 	}
+	if err == nil && o.images.count > 0 {
+		c, err = o.prompted(c, e)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +114,25 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 		report.Notes = append(report.Notes, "this is PyTorch's memory: --llama-cpp tells llama.cpp's, which GGUF files are made for")
 	}
 	return report, err
+}
+
+// prompted returns the model with the images that the flags ask for.
+func (o estimateOptions) prompted(c *checkpoint.File, e *estimated) (*checkpoint.File, error) {
+	c, err := c.Prompted(checkpoint.InPrompt{Images: o.images.count, Width: o.images.size.width, Height: o.images.size.height})
+	if err != nil {
+		return nil, cli.UsageError("estimate: --images %d: %w", o.images.count, err)
+	}
+	e.Images = o.images.count
+	e.ImageTokens, e.sized = c.ImageTokens()
+	for _, f := range []struct {
+		name   string
+		tokens int
+	}{{"seq", o.seq}, {"prefill-chunk", o.chunk}} {
+		if f.tokens > 0 && f.tokens < e.ImageTokens {
+			return nil, cli.UsageError("estimate: --%s %d: the images of each text take %d tokens: want that many or more", f.name, f.tokens, e.ImageTokens)
+		}
+	}
+	return c, nil
 }
 
 // computed returns the type in which PyTorch computes with a file's weights; 0 means the usual one,
@@ -164,6 +186,9 @@ func (o estimateOptions) fileInput(c *checkpoint.File) (estimate.Option, error) 
 
 // ofKnown estimates a known model with its usual input, or with the batch and length of the flags.
 func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *estimated) (*estimate.Report, error) {
+	if o.images.count > 0 {
+		return nil, cli.UsageError("estimate: %s reads no images with a text: leave --images out", m.Name)
+	}
 	usual, err := estimate.Model(m.Layers, m.Input, estimate.OnCPU()) // for its layers and shapes alone
 	if err != nil {
 		return nil, err
@@ -246,7 +271,9 @@ func (o estimateOptions) largest(name string, options []estimate.Option, first *
 	var best *estimate.Report
 	var failed error
 	largest := last(maxSearched, func(number int) bool {
-		*n = number
+		if *n = number; o.maxContext && number < e.ImageTokens {
+			return true // the images alone take more
+		}
 		r, err := o.report(name, options, &estimated{})
 		if failed = err; err != nil || !r.Fits(o.fits) {
 			return false

@@ -26,6 +26,10 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 		return nil, cli.UsageError("estimate: --fits cannot be negative")
 	case o.llamaCpp && !o.serve:
 		return nil, cli.UsageError("estimate: --llama-cpp is for --serve")
+	case o.images.count > 0 && o.llamaCpp:
+		return nil, cli.UsageError("estimate: --images is about PyTorch: --mmproj counts the weights of llama.cpp's projector")
+	case o.images.count == 0 && o.images.size != pixels{}:
+		return nil, cli.UsageError("estimate: --image-size needs --images; --image is the size of those that a model of images alone reads or makes")
 	case o.cpu && o.llamaCpp:
 		return nil, cli.UsageError("estimate: --cpu is about PyTorch: --gpu-layers 0 keeps llama.cpp's layers on the CPU")
 	case o.searches() > 1:

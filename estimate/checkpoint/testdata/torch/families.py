@@ -36,9 +36,35 @@ def build(config, dtype):
     return cls._from_config(config_class(**known), dtype=dtype)  # Llama's class also runs EXAONE
 
 
-def inputs(model, dtype, length):
-    """Text, images or sounds, by what the model's forward takes first."""
+def images_in_prompt(model, dtype, text, images, size):
+    """The images of each text, as the model's processor would make them, and the tokens that stand for them.
+
+    The number of these tokens is that of the vectors that the model makes of the images."""
+    c, v = model.config, model.config.vision_config
+    total = BATCH * images
+    given = PIXELS.get(c.model_type, whole_image)(c, v, total, *size, dtype)
+    token = next(getattr(c, k) for k in ("image_token_id", "image_token_index") if hasattr(c, k))
+    with torch.no_grad():
+        made = (model.model if hasattr(model, "model") else model).get_image_features(**given, return_dict=True).pooler_output
+    made = sum(x.numel() // x.shape[-1] for x in (made if isinstance(made, (list, tuple)) else [made])) // BATCH
+    text["input_ids"][:, 1 : 1 + made] = token
+    return {**text, **given}
+
+
+def whole_image(c, v, total, width, height, dtype):
+    return {"pixel_values": torch.randn(total, 3, v.image_size, v.image_size, dtype=dtype)}
+
+
+# What the processors of other families give their models.
+PIXELS = {}
+
+
+def inputs(model, dtype, length, images=0, size=(1024, 1024)):
+    """Text, images or sounds, by what the model's forward takes first; text with images if there are any."""
     c = model.config
+    if images:
+        numbers = torch.arange(BATCH * length).reshape(BATCH, length) % 7 + 8
+        return images_in_prompt(model, dtype, {"input_ids": numbers}, images, size)
     numbers = torch.arange(BATCH * length).reshape(BATCH, length) % 7 + 8
     text = {"input_ids": numbers}
     if c.get_text_config().is_encoder_decoder and c.model_type != "whisper":
@@ -68,7 +94,7 @@ def storage(t):
     return t.untyped_storage()
 
 
-def kept(model, dtype, length, trace=False):
+def kept(model, dtype, given, trace=False):
     """The bytes of unique storages that autograd keeps, parameters and buffers left out."""
     own = {storage(t).data_ptr() for t in [*model.parameters(), *model.buffers()]}
     seen, held, stack = {}, [], [""]
@@ -87,7 +113,7 @@ def kept(model, dtype, length, trace=False):
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        out = forward(model, inputs(model, dtype, length))
+        out = forward(model, given)
     total = sum(seen.values())
     del out
     return total
@@ -117,10 +143,9 @@ def peak(step):
     return top
 
 
-def training_peak(model, dtype, length):
+def training_peak(model, dtype, given):
     """That of a step with Adam beyond weights, states and input; the output and its gradient are held."""
     optimizer = torch.optim.Adam(model.parameters(), foreach=False)
-    given = inputs(model, dtype, length)
 
     def step():
         out = output(model, given)
@@ -132,15 +157,16 @@ def training_peak(model, dtype, length):
     return peak(step)
 
 
-def measure(config, length):
+def measure(config, length, images):
     # What is not defaulted by transformers would be random: dropout's masks count as well.
     model = build(config, torch.float32)
     result = {"params": sum(p.numel() for p in model.parameters()), "kept": {}, "peak": {}}
     for dtype in (torch.float32, torch.bfloat16):
         model = build(config, dtype).train()
         name = str(dtype).removeprefix("torch.")
-        result["kept"][name] = kept(model, dtype, length)
-        result["peak"][name] = training_peak(model, dtype, length)
+        given = inputs(model, dtype, length, **images)
+        result["kept"][name] = kept(model, dtype, given)
+        result["peak"][name] = training_peak(model, dtype, given)
     return result
 
 
@@ -154,16 +180,18 @@ def main(args):
         if wanted and name not in wanted:
             continue
         config, length = model["config"], model.get("length", 32)
+        images = {k: model[k] for k in ("images", "size") if k in model}
         if trace:
             dtype = torch.bfloat16 if "--bfloat16" in args else torch.float32
-            print(name, kept(build(config, dtype).train(), dtype, length, True))
+            built = build(config, dtype).train()
+            print(name, kept(built, dtype, inputs(built, dtype, length, **images), True))
             continue
         try:
-            models[name] = {"config": config, "length": length, **measure(config, length)}
+            models[name] = {"config": config, "length": length, **images, **measure(config, length, images)}
         except Exception as e:
             print(name, repr(e), file=sys.stderr, flush=True)
             continue
-        print(name, {k: v for k, v in models[name].items() if k not in ("config", "length")}, file=sys.stderr, flush=True)
+        print(name, {k: v for k, v in models[name].items() if k not in ("config", "length", "images", "size")}, file=sys.stderr, flush=True)
     if trace:
         return
     # One model to a line keeps changes readable.

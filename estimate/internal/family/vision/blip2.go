@@ -67,7 +67,7 @@ func (q qFormer) stack(image int) tape.Layer {
 }
 
 func readBLIP2(c *family.Config, a *family.Model) {
-	imageText{head: "Blip2ForConditionalGeneration", vision: "blip_2_vision_model", numbers: func(v, c *family.Config, t *family.Transformer) {
+	imageText{head: "Blip2ForConditionalGeneration", vision: "blip_2_vision_model", numbers: func(v, c *family.Config, t *family.Model) {
 		v.Number(&t.Hidden, "hidden_size", 1408)
 		v.Number(&t.Blocks, "num_hidden_layers", 39)
 		v.Number(&t.Heads, "num_attention_heads", 16)

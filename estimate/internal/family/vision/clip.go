@@ -17,16 +17,35 @@ var CLIP = &family.Family{
 	Types:  []family.Type{{Name: "clip", Base: "CLIPModel", Read: readCLIP}},
 }
 
-// clipVision returns CLIP's image tower, up to its last norm. LLaVA has the same tower.
+// clipEncoder is CLIP's image tower, up to its last norm.
+var clipEncoder = encoder{
+	name: "clip_vision_model", class: true,
+	read: func(c *family.Config, t *family.Model) {
+		towerNumbers(c, &t.Transformer)
+		c.Activation(t, c.Word("hidden_act"), "quick_gelu")
+	},
+	parts: func(c family.Transformer) tape.Sequential {
+		side := min(c.Side(), setting.MaxField)
+		return tape.Sequential{
+			tape.As("embeddings", clipPatches{c.PatchConv(true), int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, c.Hidden}),
+			tape.As("pre_layrnorm", layer.LayerNorm{Size: c.Hidden}),
+			tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseQuickGELU)}),
+			tape.As("post_layernorm", layer.LayerNorm{Size: c.Hidden}),
+		}
+	},
+	run: func(f *tape.Flow, c family.Transformer, x tape.Tensor) []tape.Tensor {
+		states := throughBlocks(f, "encoder.layers", c.Blocks, f.Call("pre_layrnorm", f.Call("embeddings", x)))
+		last := states[len(states)-1]
+		family.Return(f.Tape, last, f.Call("post_layernorm", f.Apply(family.First{}, last)))
+		return states
+	},
+}
+
+// clipVision returns CLIP's image tower as part of CLIP, whose output is that of the last norm.
 func clipVision(c family.Transformer) tape.Layer {
-	side := min(c.Side(), setting.MaxField)
-	return tape.Sequential{
-		tape.As("embeddings", clipPatches{c.PatchConv(true), int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, c.Hidden}),
-		tape.As("pre_layrnorm", layer.LayerNorm{Size: c.Hidden}),
-		tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseQuickGELU)}),
-		tape.Inline(family.First{}),
-		tape.As("post_layernorm", layer.LayerNorm{Size: c.Hidden}),
-	}
+	parts := clipEncoder.parts(c)
+	last := len(parts) - 1
+	return append(parts[:last:last], tape.Inline(family.First{}), parts[last])
 }
 
 // clipBlock is a block of CLIP and SigLIP.
@@ -43,7 +62,7 @@ func clipBlock(c family.Transformer, usual layer.Activation) tape.Layer {
 // clip builds CLIP: the towers of images and texts, their projections, and the logits of each
 // image for each text.
 func clip(c family.Transformer) []tape.Layer {
-	text := append(clipText(c), tape.Inline(picked{}))
+	text := append(clipText(c), tape.Inline(lastToken{}))
 	image := images(c)
 	return []tape.Layer{tape.Inline(contrast{
 		text: text, image: clipVision(image), heads: [2]tape.Layer{
@@ -133,10 +152,10 @@ func (l clipPatches) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return t.Call("position_embedding", family.Positions{Num: l.tokens, Dim: l.hidden, Buffered: true}, y)
 }
 
-// picked takes the last token of each text.
-type picked struct{}
+// lastToken takes the last token of each text.
+type lastToken struct{}
 
-func (picked) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+func (lastToken) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	t.Rank(x, 3, "(batch, length, hidden)")
 	index := tape.Own{Shape: alloc.Shape{x.Shape[0]}, DType: alloc.Int64}
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2]}, KeepOwn: []tape.Own{index, index}})
@@ -158,9 +177,8 @@ func pairSettings(c *family.Config, a *family.Model, textType, visionType string
 	text.Number(&a.Positions, "max_position_embeddings", 77)
 	c.Number(&a.Classes, "projection_dim", 512)
 	text.Activation(a, text.Word("hidden_act"), "quick_gelu")
-	tower := family.Model{Transformer: family.Transformer{Family: CLIPVision}}
-	towerNumbers(vision, &tower.Transformer)
-	vision.Activation(&tower, vision.Word("hidden_act"), "quick_gelu")
+	var tower family.Model
+	clipEncoder.read(vision, &tower)
 	setTower(c, a, &tower)
 	return text, vision
 }

@@ -28,7 +28,7 @@ func clipText(c family.Transformer) tape.Sequential {
 
 // clipTextAlone returns the tower and, if Classes is set, its projection.
 func clipTextAlone(c family.Transformer) []tape.Layer {
-	text := tape.As("text_model", append(clipText(c), tape.Inline(picked{})))
+	text := tape.As("text_model", append(clipText(c), tape.Inline(lastToken{})))
 	if c.Classes == 0 {
 		return []tape.Layer{text}
 	}

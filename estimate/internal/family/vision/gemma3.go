@@ -31,11 +31,11 @@ func siglip(t family.Transformer, width int) []tape.Layer {
 		tower = append(tower, tape.As("head", probe{t}))
 	}
 	return []tape.Layer{
-		tape.As("vision_tower", family.Held{Layer: tower}),
-		tape.As("multi_modal_projector", family.Held{Layer: tape.Sequential{
+		tape.As("vision_tower", tower),
+		tape.As("multi_modal_projector", tape.Sequential{
 			layer.Learned{Name: "mm_input_projection_weight", Shape: alloc.Shape{t.Hidden, width}},
 			tape.As("mm_soft_emb_norm", layer.RMSNorm{Size: t.Hidden}),
-		}}),
+		}),
 	}
 }
 

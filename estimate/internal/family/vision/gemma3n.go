@@ -23,8 +23,8 @@ const mobileNetV5 = 294_126_912
 // gemma3nVision returns the vision tower of Gemma 3n, with the projection to the text's width.
 func gemma3nVision(c family.Transformer, width int) []tape.Layer {
 	return []tape.Layer{
-		tape.As("vision_tower", family.Held{Layer: layer.Learned{Name: "weights", Shape: alloc.Shape{mobileNetV5}}}),
-		tape.As("embed_vision", family.Held{Layer: gemma3nEmbedder(c, width)}),
+		tape.As("vision_tower", layer.Learned{Name: "weights", Shape: alloc.Shape{mobileNetV5}}),
+		tape.As("embed_vision", gemma3nEmbedder(c, width)),
 	}
 }
 
@@ -41,13 +41,13 @@ func gemma3nAudio(c family.Transformer, width int) []tape.Layer {
 	convolution := tape.Sequential{norm, linear(hidden, 2*hidden), layer.Conv1d{In: hidden, Out: hidden, Kernel: c.Patch, Groups: hidden, NoBias: true}, norm, linear(hidden, hidden)}
 	const first, second = 128, 32
 	return []tape.Layer{
-		tape.As("audio_tower", family.Held{Layer: tape.Sequential{
+		tape.As("audio_tower", tape.Sequential{
 			layer.Conv2d{In: 1, Out: first, Kernel: 3, NoBias: true}, layer.RMSNorm{Size: first},
 			layer.Conv2d{In: first, Out: second, Kernel: 3, NoBias: true}, layer.RMSNorm{Size: second},
 			linear(second*(min(c.Channels, setting.MaxField/second)/4), hidden),
 			tape.As("conformer", tape.Repeat{N: c.Blocks, Layer: tape.Sequential{feedForward, attention, convolution, feedForward, norm}}),
-		}}),
-		tape.As("embed_audio", family.Held{Layer: gemma3nEmbedder(c, width)}),
+		}),
+		tape.As("embed_audio", gemma3nEmbedder(c, width)),
 	}
 }
 

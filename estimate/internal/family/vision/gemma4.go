@@ -30,12 +30,12 @@ func gemma4Vision(c family.Transformer, width int) []tape.Layer {
 		layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN}, norm, norm, norm, norm,
 	}
 	return []tape.Layer{
-		tape.As("vision_tower", family.Held{Layer: tape.Sequential{
+		tape.As("vision_tower", tape.Sequential{
 			bare(int(min(setting.FLOPs(3, c.Patch, c.Patch), setting.MaxField)), c.Hidden),
 			layer.Learned{Name: "position_embedding_table", Shape: alloc.Shape{2, c.Positions, c.Hidden}},
 			tape.As("layers", tape.Repeat{N: c.Blocks, Layer: block}),
-		}}),
-		tape.As("embed_vision", family.Held{Layer: bare(c.Hidden, width)}),
+		}),
+		tape.As("embed_vision", bare(c.Hidden, width)),
 	}
 }
 
@@ -52,13 +52,13 @@ func gemma4Audio(c family.Transformer, width int) []tape.Layer {
 	}
 	convolution := tape.Sequential{norm, bare(hidden, 2*hidden), layer.Conv1d{In: hidden, Out: hidden, Kernel: c.Patch, Groups: hidden, NoBias: true}, norm, bare(hidden, hidden)}
 	return []tape.Layer{
-		tape.As("audio_tower", family.Held{Layer: tape.Sequential{
+		tape.As("audio_tower", tape.Sequential{
 			layer.Conv2d{In: 1, Out: first, Kernel: 3, NoBias: true}, layer.RMSNorm{Size: first},
 			layer.Conv2d{In: first, Out: second, Kernel: 3, NoBias: true}, layer.RMSNorm{Size: second}, bare(first/4*second, hidden),
 			tape.As("layers", tape.Repeat{N: c.Blocks, Layer: tape.Sequential{feedForward, attention, convolution, feedForward, norm}}),
 			layer.Linear{In: hidden, Out: c.EmbedDim},
-		}}),
-		tape.As("embed_audio", family.Held{Layer: bare(c.EmbedDim, width)}),
+		}),
+		tape.As("embed_audio", bare(c.EmbedDim, width)),
 	}
 }
 

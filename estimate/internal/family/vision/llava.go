@@ -6,64 +6,68 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// CLIPVision is LLaVA's tower. Like all towers it is counted and does not run.
-var CLIPVision = &family.Family{
-	Name:  "CLIP's tower",
-	Tower: func(c family.Transformer, width int) []tape.Layer { return towerOf(clipTower, c, width) },
+// LLaVA has an image encoder and two layers that project its patches to the text's width
+// (arXiv:2304.08485; transformers' modeling_llava.py).
+var LLaVA = &family.Family{
+	Name:  "LLaVA's tower",
+	Tower: llavaTower,
+	Look:  wholeImage,
 	Role:  family.Encoder,
 	Types: []family.Type{{Name: "llava", Base: "LlavaModel", Read: readLLaVA}},
 }
 
-// PixtralVision is the tower of Mistral 3.
-var PixtralVision = &family.Family{
-	Name:  "Pixtral",
-	Tower: func(c family.Transformer, width int) []tape.Layer { return towerOf(pixtralTower, c, width) },
-	Role:  family.Encoder,
-	Types: []family.Type{{Name: "mistral3", Base: "Mistral3Model", Read: readMistral3}},
+// picked says what LLaVA and its successors take of their image encoder.
+type picked struct {
+	encoder encoder
+	states  []int // layers whose output the text reads; negative ones count from the last
+	whole   bool  // with the class token
+	act     layer.Activation
 }
 
-// clipTower declares LLaVA's tower: a CLIP and two layers.
-func clipTower(c family.Transformer, width int, d *tape.Declaration) {
-	d.Layer("vision_tower", clipVision(c))
-	d.Layer("multi_modal_projector", tape.Sequential{
-		tape.As("linear_1", layer.Linear{In: c.Hidden, Out: width, NoBias: !c.Bias}),
-		tape.As("linear_2", layer.Linear{In: width, Out: width, NoBias: !c.Bias}),
-	})
+func pickedOf(c family.Transformer) picked {
+	if own := family.Own[picked](c); own != nil {
+		return *own
+	}
+	return picked{encoder: clipEncoder, states: []int{-2}, act: layer.UseGELU}
 }
 
-// pixtralTower declares Mistral 3's tower.
-func pixtralTower(c family.Transformer, width int, d *tape.Declaration) {
-	norm := layer.RMSNorm{Size: c.Hidden}
-	d.Layer("vision_tower", tape.Sequential{
-		tape.As("patch_conv", c.PatchConv(true)),
-		tape.As("ln_pre", norm),
-		tape.As("transformer.layers", tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
-			tape.As("attention_norm", norm),
-			tape.As("feed_forward", layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN}),
-			tape.As("attention", layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, NoBias: true}),
-			tape.As("ffn_norm", norm),
-		}}),
-	})
-	d.Layer("multi_modal_projector", tape.Sequential{
-		tape.As("norm", norm),
-		tape.As("patch_merger.merging_layer", layer.Linear{In: merged(c), Out: c.Hidden, NoBias: true}),
-		tape.As("linear_1", layer.Linear{In: c.Hidden, Out: width, NoBias: !c.Bias}),
-		tape.As("linear_2", layer.Linear{In: width, Out: width, NoBias: !c.Bias}),
-	})
+func llavaTower(c family.Transformer, width int) []tape.Layer {
+	own := pickedOf(c)
+	return []tape.Layer{
+		tape.As("vision_tower", own.encoder.tower(c, own.states, own.encoder.class && !own.whole)),
+		tape.As("multi_modal_projector", tape.Sequential{
+			tape.As("linear_1", layer.Linear{In: c.Hidden * len(own.states), Out: width, NoBias: !c.Bias}),
+			tape.As("act", own.act.Layer(layer.UseGELU)),
+			tape.As("linear_2", layer.Linear{In: width, Out: width, NoBias: !c.Bias}),
+		}),
+	}
 }
 
-func readMistral3(c *family.Config, a *family.Model) {
-	imageText{head: "Mistral3ForConditionalGeneration", vision: "pixtral", numbers: func(v, c *family.Config, t *family.Transformer) {
-		t.Bias = c.Flag("multimodal_projector_bias", false)
-		towerNumbers(v, t)
-		c.Number(&t.Merge, "spatial_merge_size", 2)
-		v.Number(&t.HeadSize, "head_dim", max(1, t.Hidden/t.Heads))
-	}}.read(c, a)
+// wholeImage is the look of an image that is scaled to one size. A token stands for each patch, and
+// one for the class if the text reads it.
+func wholeImage(c family.Transformer) (family.Look, error) {
+	own, tokens := pickedOf(c), c.Side()*c.Side()
+	if own.encoder.class && own.whole {
+		tokens++
+	}
+	return family.Look{Tokens: tokens, Shape: []int{1, c.Channels, c.Image, c.Image}}, nil
 }
 
 func readLLaVA(c *family.Config, a *family.Model) {
-	imageText{head: "LlavaForConditionalGeneration", vision: "clip_vision_model", numbers: func(v, c *family.Config, t *family.Transformer) {
+	imageText{head: "LlavaForConditionalGeneration", usual: "llama", numbers: func(_, c *family.Config, t *family.Model) {
 		t.Bias = c.Flag("multimodal_projector_bias", true)
-		towerNumbers(v, t)
+		t.Own = readPicked(c, t, "clip_vision_model")
 	}}.read(c, a)
+}
+
+// readPicked reads the image encoder, and what of it the text reads. usual is the type of encoder
+// where the file does not say it.
+func readPicked(c *family.Config, t *family.Model, usual string) *picked {
+	own := picked{encoder: readEncoder(c, t, usual)}
+	own.states = layerNumbers(c, "vision_feature_layer", t.Blocks, -2)
+	own.whole = c.Word("vision_feature_select_strategy") == "full"
+	projector := family.Model{}
+	c.Activation(&projector, c.Word("projector_hidden_act"), "gelu")
+	own.act = projector.Activation
+	return &own
 }

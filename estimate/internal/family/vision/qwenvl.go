@@ -99,16 +99,16 @@ func qwenTower(c *family.Config, t *family.Transformer, hidden string) {
 
 func readQwen2VL(c *family.Config, a *family.Model) {
 	a.Batched = true
-	imageText{head: "Qwen2VLForConditionalGeneration", text: "qwen2_vl_text", vision: "qwen2_vl_vision", numbers: func(v, _ *family.Config, t *family.Transformer) {
-		qwenTower(v, t, "embed_dim")
+	imageText{head: "Qwen2VLForConditionalGeneration", text: "qwen2_vl_text", vision: "qwen2_vl_vision", numbers: func(v, _ *family.Config, t *family.Model) {
+		qwenTower(v, &t.Transformer, "embed_dim")
 		v.Times(&t.FFN, "mlp_ratio", t.Hidden, v.Ratio("mlp_ratio", 4))
 	}}.read(c, a)
 }
 
 func readQwen25VL(c *family.Config, a *family.Model) {
 	a.Batched = true
-	imageText{head: "Qwen2_5_VLForConditionalGeneration", text: "qwen2_5_vl_text", vision: "qwen2_5_vl_vision", numbers: func(v, _ *family.Config, t *family.Transformer) {
-		qwenTower(v, t, "hidden_size")
+	imageText{head: "Qwen2_5_VLForConditionalGeneration", text: "qwen2_5_vl_text", vision: "qwen2_5_vl_vision", numbers: func(v, _ *family.Config, t *family.Model) {
+		qwenTower(v, &t.Transformer, "hidden_size")
 		v.Number(&t.FFN, "intermediate_size", 0)
 	}}.read(c, a)
 }
@@ -133,8 +133,8 @@ func readQwen35MoEVL(c *family.Config, a *family.Model) {
 
 // qwen3VLSettings reads Qwen3-VL and its successors. usual is the default for the tower's taps.
 func qwen3VLSettings(c *family.Config, a *family.Model, head, text, vision string, usual taps) {
-	imageText{head: head, text: text, vision: vision, numbers: func(v, _ *family.Config, t *family.Transformer) {
-		qwenTower(v, t, "hidden_size")
+	imageText{head: head, text: text, vision: vision, numbers: func(v, _ *family.Config, t *family.Model) {
+		qwenTower(v, &t.Transformer, "hidden_size")
 		n := usual
 		if own := v.List("deepstack_visual_indexes"); own != nil {
 			n = taps(len(own))

@@ -1,13 +1,16 @@
 package vision
 
 import (
+	"encoding/json"
+	"slices"
+	"strconv"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// towerLayer declares a tower and its projection to the text's width. The parameters are counted;
-// the tower does not run.
+// towerLayer declares a tower and its projection to the text's width that cannot run.
 type towerLayer struct {
 	declare func(c family.Transformer, width int, d *tape.Declaration)
 	c       family.Transformer
@@ -17,7 +20,7 @@ type towerLayer struct {
 // towerOf returns the tower that a function declares.
 func towerOf(declare func(c family.Transformer, width int, d *tape.Declaration), c family.Transformer, width int) []tape.Layer {
 	c.Channels, c.Patch = setting.Or(c.Channels, 3), setting.Or(c.Patch, 16)
-	return []tape.Layer{tape.As("visual", family.Held{Layer: towerLayer{declare, c, width}})}
+	return []tape.Layer{tape.As("visual", towerLayer{declare, c, width})}
 }
 
 func (l towerLayer) Declare(d *tape.Declaration) {
@@ -46,8 +49,9 @@ func merged(c family.Transformer) int {
 type imageText struct {
 	head    string // the class with a head
 	text    string // the type of the text part, if the file does not or cannot say it
-	vision  string // the type of the tower
-	numbers func(vision, whole *family.Config, tower *family.Transformer)
+	usual   string // the type of the text part if the file could say it and does not
+	vision  string // the type of the tower, if the file does not or cannot say it
+	numbers func(vision, whole *family.Config, tower *family.Model)
 }
 
 // read reads both parts. The text part has its own family; the whole model's family is its tower's.
@@ -60,6 +64,9 @@ func (m imageText) read(c *family.Config, a *family.Model) {
 	if !c.Given("text_config") { // in older files the text's settings stand among all others
 		text = c.Itself(m.text)
 	}
+	if m.usual != "" && text.Name == "" {
+		text = c.Component("text_config", m.usual)
+	}
 	if !text.Text {
 		c.Unknown("text_config", "model_type "+text.Name)
 		return
@@ -71,7 +78,7 @@ func (m imageText) read(c *family.Config, a *family.Model) {
 	a.Family = text.Family
 	text.Read(text, a)
 	a.NoHead = class == c.Base
-	m.numbers(c.Component("vision_config", m.vision), c, &tower.Transformer)
+	m.numbers(c.Component("vision_config", m.vision), c, &tower)
 	setTower(c, a, &tower)
 }
 
@@ -85,4 +92,90 @@ func setTower(c *family.Config, a, tower *family.Model) {
 func towerNumbers(c *family.Config, t *family.Transformer) {
 	c.Sizes(t)
 	c.Pixels(t, 16)
+}
+
+// encoder is an image encoder that several families have as their tower: what transformers' AutoModel
+// makes of a vision_config.
+type encoder struct {
+	name  string // its model_type
+	class bool   // a class token stands before the patches
+	read  func(c *family.Config, tower *family.Model)
+	parts func(family.Transformer) tape.Sequential
+	// run returns the embeddings and the output of each block, and notes what else the encoder returns.
+	run func(f *tape.Flow, c family.Transformer, pixels tape.Tensor) []tape.Tensor
+}
+
+// encoders are those that a vision_config can name.
+var encoders = []encoder{clipEncoder}
+
+// readEncoder reads the encoder of a vision_config. usual is its type where the file does not say it.
+func readEncoder(c *family.Config, t *family.Model, usual string) encoder {
+	v := c.Component("vision_config", "")
+	name := setting.Or(v.Name, usual)
+	i := slices.IndexFunc(encoders, func(e encoder) bool { return e.name == name })
+	if i < 0 {
+		c.Unknown("vision_config", "model_type "+name)
+		i = 0
+	}
+	encoders[i].read(c.Component("vision_config", encoders[i].name), t)
+	return encoders[i]
+}
+
+// tower returns the encoder as a tower that returns the output of some layers, side by side: those
+// of states, where 0 means the embeddings, 1 the first block and -1 the last. The class token is left
+// out if cropped.
+func (e encoder) tower(c family.Transformer, states []int, cropped bool) tape.Layer {
+	c.Channels, c.Patch = setting.Or(c.Channels, 3), setting.Or(c.Patch, 16)
+	return tape.Module{Name: "VisionModel", Parts: e.parts(c), Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		all, chosen := e.run(f, c, x), []tape.Tensor{}
+		for _, i := range states {
+			state := all[min(max(0, (i+len(all))%len(all)), len(all)-1)]
+			family.Return(f.Tape, state)
+			if cropped {
+				state = f.From(state, 1, 1)
+			}
+			chosen = append(chosen, state)
+		}
+		if len(chosen) == 1 {
+			return chosen[0]
+		}
+		return f.Cat(len(x.Shape)-2, chosen...)
+	}}
+}
+
+// throughBlocks runs the numbered blocks of this name, and returns x and the output of each.
+func throughBlocks(f *tape.Flow, name string, blocks int, x tape.Tensor) []tape.Tensor {
+	states := []tape.Tensor{x}
+	for i := range blocks {
+		x = f.Call(name+"."+strconv.Itoa(i), x)
+		states = append(states, x)
+	}
+	return states
+}
+
+// layerNumbers reads a number of a layer or several, where 0 is before the first block and -1 the
+// last of them. without is the number if the key has no value.
+func layerNumbers(c *family.Config, key string, blocks, without int) []int {
+	numbers := oneOrMore{without}
+	if c.Decode(key, &numbers); len(numbers) == 0 {
+		c.Fail(key, "it names no layer")
+	}
+	for _, n := range numbers {
+		if n > blocks || n < -blocks-1 {
+			c.Fail(key, "there is no layer %d: the tower has %d blocks", n, blocks)
+		}
+	}
+	return numbers
+}
+
+// oneOrMore is a number or a list of numbers.
+type oneOrMore []int
+
+// UnmarshalJSON reads both.
+func (n *oneOrMore) UnmarshalJSON(text []byte) error {
+	if len(text) > 0 && text[0] == '[' {
+		return json.Unmarshal(text, (*[]int)(n))
+	}
+	*n = []int{0}
+	return json.Unmarshal(text, &(*n)[0])
 }

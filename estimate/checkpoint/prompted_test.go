@@ -1,0 +1,59 @@
+package checkpoint
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
+)
+
+const llavaConfig = `{"model_type": "llava", "architectures": ["LlavaForConditionalGeneration"],
+	"text_config": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 100},
+	"vision_config": {"model_type": "clip_vision_model", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 64, "patch_size": 16}}`
+
+// Images in the prompt run through the tower: they take tokens of the text, memory, and gradients that keep activations.
+func TestPromptedImagesRun(t *testing.T) {
+	text, err := ParseConfig("llava", []byte(llavaConfig))
+	require.NoError(t, err)
+	seen, err := text.Prompted(InPrompt{Images: 3})
+	require.NoError(t, err)
+	tokens, sized := seen.ImageTokens()
+	assert.Equal(t, 3*16, tokens)
+	assert.False(t, sized, "images are scaled to one size")
+	none, _ := text.ImageTokens()
+	assert.Zero(t, none)
+	report := func(c *File, length int, opts ...estimate.Option) *estimate.Report {
+		input, err := c.Input(2, length)
+		require.NoError(t, err)
+		r, err := c.Report(append(opts, input)...)
+		require.NoError(t, err)
+		return r
+	}
+	usual, with := report(text, 64), report(seen, 64)
+	assert.Equal(t, usual.Params, with.Params)
+	assert.Equal(t, []alloc.Shape{{2, 64}, {2, 3, 3, 64, 64}}, with.Inputs)
+	assert.Greater(t, with.Retained, usual.Retained)
+	assert.Greater(t, with.Inference.Peak.Bytes, usual.Inference.Peak.Bytes)
+	assert.Contains(t, usual.Notes[0], "none runs through them")
+	for _, note := range with.Notes {
+		assert.NotContains(t, note, "none runs through them")
+	}
+	assert.Equal(t, alloc.Shape{2, 512 + 48}, report(seen, 0).Inputs[0], "the usual text and the images")
+	frozen := report(seen, 64, estimate.Train("adam"), estimate.Frozen("vision_tower"))
+	assert.Less(t, frozen.Retained, with.Retained, "a frozen tower keeps nothing for its weights")
+	assert.Greater(t, frozen.Retained, usual.Retained, "the projector is trained")
+
+	_, err = seen.Input(2, 40)
+	assert.ErrorContains(t, err, "48 stand for the images")
+	for _, p := range []InPrompt{{}, {Images: -1}, {Images: 1, Width: -3}, {Images: 1 << 20}, {Images: 1, Height: 1 << 30}} {
+		_, err = text.Prompted(p)
+		assert.Error(t, err, "%+v", p)
+	}
+	alone, err := ParseConfig("llama", []byte(`{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 100}`))
+	require.NoError(t, err)
+	_, err = alone.Prompted(InPrompt{Images: 1})
+	assert.ErrorContains(t, err, "reads no images with its text")
+}
