@@ -62,7 +62,7 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 		old, new, want string
 	}{
 		"another family":    {`"llama"`, `"rwkv"`, fmt.Sprintf("model_type: \"rwkv\" is none of the %d families that are known, which `gpumemtrack help estimate-models`", len(Families()))},
-		"another class":     {`LlamaForCausalLM`, `LlamaForQuestionAnswering`, `architectures: LlamaForQuestionAnswering is not supported for "llama": unknown architecture`},
+		"another class":     {`LlamaForCausalLM`, `LlamaForMultipleChoice`, `architectures: LlamaForMultipleChoice is not supported for "llama": unknown architecture`},
 		"no family":         {`"model_type": "llama",`, ``, `it has no model_type`},
 		"an activation":     {`"silu"`, `"xielu"`, `activation: xielu is not supported`},
 		"key missing":       {`"hidden_size": 64,`, ``, `hidden_size: the key is missing`},
@@ -107,6 +107,15 @@ func TestConfigOfAClassifier(t *testing.T) {
 	r, err := c.Report(estimate.Tokens(2, 8))
 	require.NoError(t, err)
 	assert.Equal(t, alloc.Shape{2, 8, 3}, r.Output)
+	for class, want := range map[string]alloc.Shape{"ForTokenClassification": {2, 8, 3}, "ForQuestionAnswering": {2, 8, 2}} {
+		c, err := ReadFile(writeFile(t, configName, []byte(strings.Replace(text, "ForSequenceClassification", class, 1))))
+		require.NoError(t, err)
+		other, err := c.Report(estimate.Tokens(2, 8))
+		require.NoError(t, err)
+		assert.Equal(t, want, other.Output)
+		last := int64(want[2])
+		assert.Equal(t, r.Params.Count-3*64+last*64+last, other.Params.Count, "with a bias")
+	}
 	_, err = ReadFile(writeFile(t, configName, []byte(strings.Replace(llamaConfig, `"hidden_size": 64`, `"hidden_size": 64.5`, 1))))
 	assert.ErrorContains(t, err, "64.5 where Go wants int")
 }

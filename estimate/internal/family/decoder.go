@@ -32,10 +32,10 @@ func (c Transformer) decoder() []tape.Layer {
 	}
 	layers := []tape.Layer{under(s.names.root, body)}
 	if c.Classes != 0 {
-		return append(layers, tape.As("score", layer.Linear{In: c.Hidden, Out: c.Classes, NoBias: true}))
+		return append(layers, c.classifier(c.headWidth())...)
 	}
 	if !c.NoHead {
-		head := layer.Linear{In: setting.Or(c.EmbedDim, c.Hidden), Out: c.Vocab, NoBias: !s.headBias && !c.HeadBias, Split: layer.ByColumns}
+		head := layer.Linear{In: c.headWidth(), Out: c.Vocab, NoBias: !s.headBias && !c.HeadBias, Split: layer.ByColumns}
 		if c.Tied {
 			head.Tied = "." + s.names.root + "." + s.names.embed + ".weight"
 		}

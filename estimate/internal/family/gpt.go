@@ -29,6 +29,9 @@ func gpt2(c Transformer) []tape.Layer {
 		tape.As("h", tape.Repeat{N: c.Blocks, Layer: gpt2Block(c)}),
 		tape.As("ln_f", layer.LayerNorm{Size: c.Hidden}),
 	})}
+	if c.Classes != 0 {
+		return append(layers, c.classifier(c.Hidden)...)
+	}
 	if !c.NoHead {
 		head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns}
 		if c.Tied {
@@ -66,7 +69,7 @@ func readBigCode(c *Config, a *Model) {
 }
 
 func readGPT2(c *Config, a *Model) {
-	class := c.Class("GPT2LMHeadModel", "GPTBigCodeForCausalLM")
+	c.heads(a, "GPT2LMHeadModel", "GPTBigCodeForCausalLM")
 	if c.Flag("add_cross_attention", false) {
 		c.Unknown("add_cross_attention", "true")
 	}
@@ -75,7 +78,7 @@ func readGPT2(c *Config, a *Model) {
 	c.Number(&a.Heads, "n_head", 0)
 	c.Number(&a.Positions, "n_positions", 0)
 	c.Number(&a.Vocab, "vocab_size", 0)
-	a.NoHead, a.Tied = class == c.Base, c.Flag("tie_word_embeddings", true)
+	a.Tied = c.Flag("tie_word_embeddings", true)
 	a.Dropout = max(c.Dropout("resid_pdrop"), c.Dropout("embd_pdrop"), c.Dropout("attn_pdrop"))
 	c.Number(&a.FFN, "n_inner", 4*a.Hidden)
 	c.Activation(a, c.Word("activation_function"), "gelu_new")

@@ -64,14 +64,10 @@ const mostPositions = 1 << 24
 // decoder reads what all decoders with rotary positions have in common. kvHeads is the number of KV
 // heads if the key is missing; 0 means as many as heads.
 func (c *Config) decoder(a *Model, kvHeads int, tied bool) {
-	causal, classifier := c.Named("ForCausalLM"), c.Named("ForSequenceClassification")
-	class := c.Class(causal, classifier)
-	if class == classifier {
-		a.Classes = c.Labels()
-	}
+	c.heads(a, c.Named("ForCausalLM"))
 	c.Sizes(&a.Transformer)
 	c.Number(&a.Vocab, "vocab_size", 0)
-	a.NoHead, a.Tied = class != causal, c.Flag("tie_word_embeddings", tied)
+	a.Tied = c.Flag("tie_word_embeddings", tied)
 	c.optional(&a.HeadSize, "head_dim")
 	c.Number(&a.KVHeads, "num_key_value_heads", cmp.Or(kvHeads, a.Heads))
 	a.Context = max(0, min(c.Whole("max_position_embeddings", 0), mostPositions))

@@ -202,13 +202,14 @@ type Mixture struct {
 
 // Head is what follows the last norm.
 type Head struct {
-	NoHead       bool    // nothing
-	HeadBias     bool    // the head has a bias (PhiMoE), or one more (encoders of texts)
-	CappedLogits bool    // a tanh caps the logits
-	MaskedLM     bool    // BERT: the head that predicts masked tokens
-	Classes      int     // width of a classifier instead of the head (not GPT2); 0 means none
-	HeadDropout  float64 // before the classifier (DistilBERT, ALBERT)
-	Pooler       bool    // ViT: the layer after the class token, and the head of Gemma 3's tower; BERT has one unless NoHead
+	NoHead        bool    // nothing
+	HeadBias      bool    // the head has a bias (PhiMoE), or one more (encoders of texts)
+	CappedLogits  bool    // a tanh caps the logits
+	MaskedLM      bool    // BERT: the head that predicts masked tokens
+	Classes       int     // width of a classifier instead of the head; 0 means none
+	BiasedClasses bool    // the classifier of a decoder has a bias
+	HeadDropout   float64 // before the classifier (DistilBERT, ALBERT, decoders)
+	Pooler        bool    // ViT: the layer after the class token, and the head of Gemma 3's tower; BERT has one unless NoHead
 }
 
 // Decoder has the numbers of the decoder in models with an encoder and a decoder (T5, BART, Whisper);

@@ -1,0 +1,49 @@
+package checkpoint
+
+import (
+	"maps"
+	"slices"
+	"testing"
+)
+
+// covered is a model_type of transformers: its default config, and the classes of its mappings, as
+// testdata/torch/mutations.py writes them.
+type covered struct {
+	Config  map[string]any
+	Classes map[string]struct {
+		Params *int64 // nil if transformers cannot build it of the default config
+		Tasks  []string
+	}
+}
+
+// Each pair of type and class in transformers' auto mappings has as many parameters as transformers makes of the
+// type's default config, or is refused. CI's log has the numbers.
+func TestCoverageOfTransformers(t *testing.T) {
+	var file struct {
+		Transformers string
+		Types        map[string]covered
+	}
+	unzip(t, "testdata/torch/coverage.json.gz", &file)
+	found, unbuilt := map[verdict]int{}, 0
+	var wrong []string
+	for _, kind := range slices.Sorted(maps.Keys(file.Types)) {
+		of := file.Types[kind]
+		for _, class := range slices.Sorted(maps.Keys(of.Classes)) {
+			c := of.Classes[class]
+			if c.Params == nil {
+				unbuilt++
+				continue
+			}
+			config := maps.Clone(of.Config)
+			config["architectures"] = []string{class}
+			v, got := judge(t, config, *c.Params)
+			if found[v]++; v == silentlyWrong {
+				wrong = append(wrong, kind+" "+class)
+				t.Logf("%s of %s: %d parameters, transformers has %d", class, kind, got, *c.Params)
+			}
+		}
+	}
+	t.Logf("coverage of transformers %s: %d pairs: %d exact, %d named, %d refused, %d wrong; %d that it cannot build",
+		file.Transformers, sum(found), found[exact], found["named"], found[refused], found[silentlyWrong], unbuilt)
+	assertKnown(t, "testdata/torch/coverage.txt", wrong)
+}
