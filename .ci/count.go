@@ -118,8 +118,15 @@ func show(e event, output string) {
 		}
 	case e.Action == "skip":
 		fmt.Printf("skipped: %s: %s", e.Test, reason(output))
+	default:
+		for _, line := range coverage.FindAllStringSubmatch(output, -1) {
+			fmt.Println(line[1])
+		}
 	}
 }
+
+// coverage is a line in which a test logs how much it covers.
+var coverage = regexp.MustCompile(`(?m)^ *\w+\.go:\d+: (coverage of .*)$`)
 
 // reason is the line before "--- SKIP", which says why.
 func reason(output string) string {

@@ -50,7 +50,7 @@ BLOCKS = {
     "num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers", "num_decoder_layers",
     "num_encoder_layers", "depth", "n_head_layer", "num_hidden_groups",
 }
-FEW = 6
+FEW = [6, 20]  # the second where the first is too few
 
 # Keys that have nothing to do with the model's sizes in any class of transformers: its files, tokens and outputs.
 SKIPPED = {
@@ -173,15 +173,15 @@ def parts(config):
     return {k: v for k, v in vars(config).items() if isinstance(v, PreTrainedConfig) and not k.startswith("_")}
 
 
-def few(cls):
+def few(cls, most):
     """The arguments that give a config few blocks, by which all others keep their defaults."""
     config = cls()
     arguments = {}
     for key, value in vars(config).items():
-        if key in BLOCKS and isinstance(value, int) and value > FEW:
-            arguments[key] = FEW
+        if key in BLOCKS and isinstance(value, int) and value > most:
+            arguments[key] = most
     for key, part in parts(config).items():
-        if inner := few(type(part)):
+        if inner := few(type(part), most):
             arguments[key] = {**inner}
     return arguments
 
@@ -240,15 +240,15 @@ def changed(cls, config, key, value, hint):
 def mutations(kind, classes, printed):
     name = preferred(classes)
     cls, of = getattr(transformers, name), CONFIG_MAPPING[kind]
-    arguments = few(of)
-    try:
-        base = written(of(**copy.deepcopy(arguments)), cls)
-        params = count(cls, of, base)
-    except Exception as e:
-        printed(kind, name, "few blocks: " + why(e))
-        arguments = {}
-        base = written(of(), cls)
-        params = count(cls, of, base)
+    for arguments in [*(few(of, n) for n in FEW), {}]:
+        try:
+            base = written(of(**copy.deepcopy(arguments)), cls)
+            params = count(cls, of, base)
+            break
+        except Exception as e:
+            if not arguments:
+                raise
+            printed(kind, name, "few blocks: " + why(e))
     cases, seen = [], {json.dumps(base, sort_keys=True)}
 
     def attempt(path, value, direct=False):
@@ -326,7 +326,7 @@ def main(what, wanted):
             print(kind, why(e), flush=True)
             continue
         print(kind, len(rows[kind].get("cases", rows[kind].get("classes"))), file=sys.stderr, flush=True)
-    store(file, rows)
+        store(file, rows)  # it takes a while: what is done stays
 
 
 if __name__ == "__main__":
