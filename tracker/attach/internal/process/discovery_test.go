@@ -4,6 +4,7 @@ package process
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,9 +76,14 @@ func TestALibraryOfTwoProcesses(t *testing.T) {
 		cmd := exec.Command(path)
 		in, err := cmd.StdinPipe()
 		require.NoError(t, err)
-		require.NoError(t, cmd.Start()) // after its exec
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
 		defer cmd.Wait()
 		defer in.Close()
+		fmt.Fprintln(in)
+		_, err = out.Read(make([]byte, 1)) // so its code is mapped, which it need not be when Start returns
+		require.NoError(t, err)
 		l.Add(cmd.Process.Pid)
 	}
 	require.NoError(t, l.Scan())
