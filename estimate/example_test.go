@@ -98,6 +98,6 @@ func ExampleWithLoss() {
 		fmt.Println(r.Training.Peak.Bytes, "at", r.Training.PeakAt)
 	}
 	// Output:
-	// 30.8 GiB at forward of loss
+	// 30.8 GiB at backward of loss
 	// 19.1 GiB at backward of model.layers.31.mlp
 }

@@ -28,7 +28,8 @@ func TestTorchLossesOfHeads(t *testing.T) {
 	require.NoError(t, json.Unmarshal(data, &measured))
 	head := layer.Linear{In: measured.Hidden, Out: measured.Vocab, NoBias: true}
 	losses := map[string][]tape.Layer{
-		"whole":    {head, layer.NextToken{}},
+		"whole":    {head, layer.NextToken{Shifts: true}},
+		"labelled": {head, layer.NextToken{}},
 		"chunked":  {layer.HeadLoss{Linear: head, Chunks: measured.Chunks}},
 		"widened":  {fabricLoss{head, measured.Chunks}},
 		"compiled": {layer.HeadLoss{Linear: head, Chunks: measured.Chunks, Loss: layer.NextToken{Fused: true}}},

@@ -68,7 +68,7 @@ func hubRows() []owned {
 
 func hubRow(name string, m family.Transformer, how string, batch int, lora estimate.LoRA, more ...estimate.Option) owned {
 	return owned{
-		model: name + ", 512 tokens", setting: fmt.Sprintf("batch %d, %s of rank %d on bfloat16, LitGPT", batch, how, lora.Rank), layers: with(m.Layers(), layer.NextToken{}),
+		model: name + ", 512 tokens", setting: fmt.Sprintf("batch %d, %s of rank %d on bfloat16, LitGPT", batch, how, lora.Rank), layers: with(m.Layers(), layer.NextToken{Shifts: true}),
 		opts: append(more, estimate.Tokens(batch, 512), estimate.Precision(alloc.BFloat16), estimate.Train("adamw"), estimate.Installed("torch==2.2"), lazyAmpere, lora),
 	}
 }
@@ -93,6 +93,6 @@ func adapterRows() []owned {
 		row("T0_3B (T5)", "AdamW", with(t0.Layers(), layer.CrossEntropy{}), answer),
 		row("T0_3B (T5)", adapted, with(t0.Layers(), layer.CrossEntropy{}), answer, lora("q", "v")),
 		row("mt0-xxl (T5)", adapted, with(mt0.Layers(), layer.CrossEntropy{}), answer, lora("q", "v")),
-		row("BLOOMZ 7B1", adapted, with(bloomz.Layers(), layer.NextToken{}), lora("query_key_value")),
+		row("BLOOMZ 7B1", adapted, with(bloomz.Layers(), layer.NextToken{Shifts: true}), lora("query_key_value")),
 	}
 }

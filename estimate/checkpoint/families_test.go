@@ -24,6 +24,7 @@ type measuredFamily struct {
 	Length int // of the texts, of which there are two
 	Images int // in each text
 	Size   [2]int
+	Labels bool // the model was given labels, and computed its loss
 	Params int64
 	Kept   map[string]alloc.Bytes // by element type
 	Peak   map[string]alloc.Bytes // of a training step, beyond what was there before it
@@ -76,7 +77,12 @@ func testFamilies(t *testing.T, name string) {
 				}
 				input, err := c.Input(2, length)
 				require.NoError(t, err)
-				r, err := c.Report(input, estimate.OnCPU(), estimate.Train("adam"), estimate.Precision(d))
+				trained := []estimate.Option{input, estimate.OnCPU(), estimate.Train("adam"), estimate.Precision(d)}
+				if m.Labels {
+					require.NotNil(t, c.Loss())
+					trained = append(trained, estimate.WithLoss(c.Loss()))
+				}
+				r, err := c.Report(trained...)
 				require.NoError(t, err)
 				assert.Equal(t, m.Params, r.Params.Count)
 				checkPeak(t, m.Peak[dtype], dtype, r, tower)

@@ -51,13 +51,13 @@ func (c *File) Cache(batch, context int) (estimate.KVConfig, error) {
 	return estimate.KVConfig(c.architecture.Cache(batch, context, 0)), nil
 }
 
-// Loss returns the loss with which transformers trains the model, for estimate.WithLoss. It returns
-// nil if there is none, if it is unknown, or if the model is one for images without a transformer.
+// Loss returns the loss with which transformers trains the model's class if it is given labels, for estimate.WithLoss. It
+// returns nil if there is none, or if it is unknown.
 func (c *File) Loss() nn.Layer {
-	if _, err := c.Architecture(); err != nil || c.architecture.Images != nil {
+	if _, err := c.Architecture(); err != nil {
 		return nil
 	}
-	return layer.PublicLoss(c.architecture.Transformer.Loss())
+	return layer.PublicLoss(c.architecture.Loss())
 }
 
 // Input returns the option for the model's input:

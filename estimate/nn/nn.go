@@ -293,9 +293,10 @@ type CrossEntropy struct {
 type CTC int
 
 // NextToken is the loss of language models in Hugging Face's transformers
-// (loss/loss_utils.py, ForCausalLMLoss): logits in float32, shifted by a token, which copies
-// them, and CrossEntropy. Both copies live until the loss is there. Before transformers 4.46, which estimate.Installed says, models
-// made the logits float32 themselves, or left them as they are.
+// (loss/loss_utils.py, ForCausalLMLoss): logits in float32, which copies them unless they are, and
+// CrossEntropy over all tokens of each text; the copy lives until the loss is there. Of the versions that estimate.Installed
+// says, those before 4.49 copy the logits once more to leave out each text's last token, and those before 4.46 have models
+// that make the logits float32 themselves, or leave them as they are.
 type NextToken struct {
 	// Fused is a loss in one kernel, which shifts the targets in place of the logits, as
 	// torch.compile, Unsloth and flash-attn make it. It keeps the logits as they are, and for each

@@ -67,6 +67,10 @@ func (t *Table) ReadConfig(name string, text json.RawMessage) (Model, error) {
 		delete(c.defaults, usualName(c.names, size)) // a whole model must give its sizes, a part need not
 	}
 	a.Family = known.Family
+	if classes := c.Names("architectures"); len(classes) > 0 {
+		a.class = classes[0]
+	}
+	a.problem = c.Word("problem_type")
 	known.Read(c, &a)
 	c.Check("", &a)
 	if *c.err != nil {

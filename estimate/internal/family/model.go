@@ -15,6 +15,7 @@ import (
 type Model struct {
 	Type string // its model_type or general.architecture
 	Transformer
+	Objective
 	Images Images // replaces the Transformer; nil means none
 	// Stored corrects the model by which tensors the files have, where a config.json does not tell
 	// all; nil if it does.

@@ -100,13 +100,15 @@ func (c Transformer) KVCache(batch, context int, d alloc.DType) (alloc.Bytes, er
 	return k.All(), err
 }
 
-// Loss returns the loss with which transformers trains the model: NextToken for a decoder's logits,
-// CrossEntropy for other heads. It is nil for models without a head, and for classifiers of texts.
+// Loss returns the loss with which transformers trains a model that predicts tokens: NextToken for a decoder's logits,
+// CrossEntropy for others. It is nil for models without a head and for classifiers, which Model.Loss has.
 func (c Transformer) Loss() tape.Layer {
 	switch {
+	case c.MaskedLM: // NoHead then leaves out what is below
+		return layer.CrossEntropy{}
 	case c.NoHead:
 		return nil
-	case c.Family.Seq2Seq() || c.MaskedLM:
+	case c.Family.Seq2Seq():
 		return layer.CrossEntropy{}
 	case c.Family.Encoder() || c.Classes > 0:
 		return nil
@@ -207,6 +209,8 @@ type Head struct {
 	CappedLogits  bool    // a tanh caps the logits
 	MaskedLM      bool    // BERT: the head that predicts masked tokens
 	Classes       int     // width of a classifier instead of the head; 0 means none
+	OfTokens      bool    // the classifier reads each token, not one for each input (ModernBERT)
+	Spans         bool    // the classifier scores each token as the first and the last of an answer (encoders)
 	BiasedClasses bool    // the classifier of a decoder has a bias
 	HeadDropout   float64 // before the classifier (DistilBERT, ALBERT, decoders)
 	Pooler        bool    // ViT: the layer after the class token, and the head of Gemma 3's tower; BERT has one unless NoHead

@@ -23,7 +23,7 @@ func From(layers []nn.Layer) []tape.Layer { return maker{}.all(layers) }
 func Public(layers []tape.Layer) []nn.Layer {
 	all := make([]nn.Layer, len(layers))
 	for i, l := range layers {
-		if next, ok := l.(NextToken); ok {
+		if next, ok := l.(NextToken); ok && !next.Shifts {
 			all[i] = nn.NextToken{Fused: next.Fused}
 		} else {
 			all[i] = Own(l)
@@ -164,7 +164,7 @@ func alone(l nn.Layer) tape.Layer {
 			Rotary: l.Rotary, Dropout: l.Dropout, Cross: l.Cross,
 		}
 	case nn.NextToken:
-		next := NextToken{l.Fused}
+		next := NextToken{Fused: l.Fused}
 		if l.Chunks != 0 || l.InForward {
 			return HeadLoss{Chunks: l.Chunks, Loss: next, InForward: l.InForward}
 		}

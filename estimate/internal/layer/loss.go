@@ -11,7 +11,9 @@ import (
 
 type CrossEntropy nn.CrossEntropy
 
-type NextToken struct{ Fused bool }
+// NextToken is nn.NextToken. Shifts says that the logits are copied without each text's last token, whatever the version of
+// transformers, as in loops that are not its own.
+type NextToken struct{ Fused, Shifts bool }
 
 type MSE struct{}
 
@@ -45,6 +47,11 @@ func (l NextToken) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	}
 	wide := l.widened(t, x)
 	judge(t, wide)
+	if !l.Shifts && !t.Cfg.ShiftsLogits() {
+		loss := CrossEntropy{}.Forward(t, wide)
+		t.Hold(wide) // a variable of the function holds it
+		return loss
+	}
 	shape := slices.Clone(wide.Shape)
 	shape[1] = max(1, shape[1]-1)
 	shifted := t.Op(tape.Op{In: []tape.Tensor{wide}, Shape: shape})

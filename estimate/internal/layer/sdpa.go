@@ -107,7 +107,7 @@ func (l Attention) kernel(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 	case t.Cfg.Kernel == setting.FlashAttention: // it takes windows and lengths of sequences as arguments
 	case l.Masked:
 		mask = []tape.Own{{Shape: alloc.Shape{batch, 1, length, seen}}}
-	case l.Window > 0 && seen > l.Window:
+	case l.Window > 0 && seen >= l.Window: // masking_utils.py leaves the mask out below
 		mask = []tape.Own{{Shape: alloc.Shape{batch, 1, length, seen}}}
 		k, v = l.repeated(t, q, k, v)
 	case t.Cfg.Release.Before(2, 5):

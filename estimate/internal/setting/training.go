@@ -144,6 +144,10 @@ func (c *Config) LastLogits() bool {
 // before 4.46 (github.com/huggingface/transformers/pull/34191).
 func (c *Config) WidensLogits() bool { return c.Libraries.Transformers.Before(4, 46) }
 
+// ShiftsLogits reports whether the loss of the next token copies the logits of all tokens but each text's last. Since 4.49 it
+// shifts the labels instead, and runs over all tokens (loss/loss_utils.py, ForCausalLMLoss).
+func (c *Config) ShiftsLogits() bool { return c.Libraries.Transformers.Before(4, 49) }
+
 // maxMicroBatches bounds Loop.MicroBatches.
 const maxMicroBatches = 1 << 20
 

@@ -37,6 +37,14 @@ def whole(head, x, targets):
     return F.cross_entropy(shifted.view(-1, VOCAB), targets[:, 1:].reshape(-1))
 
 
+def labelled(head, x, targets):
+    """As transformers' ForCausalLMLoss since 4.49, which shifts the labels, not the logits."""
+    logits = head(x)
+    wide = logits.float()
+    shifted = F.pad(targets, (0, 1), value=-100)[:, 1:].contiguous()
+    return F.cross_entropy(wide.view(-1, VOCAB), shifted.view(-1), ignore_index=-100)
+
+
 def summed(chunks, targets, loss):
     return sum(loss(c, t) for c, t in zip(chunks, targets.chunk(CHUNKS, dim=1)))
 
@@ -64,7 +72,7 @@ def compiled(head, x, targets):
 
 def main():
     result = {}
-    for name, loss in {"whole": whole, "chunked": chunked, "widened": widened, "compiled": compiled}.items():
+    for name, loss in {"whole": whole, "labelled": labelled, "chunked": chunked, "widened": widened, "compiled": compiled}.items():
         torch.manual_seed(0)
         model, x = Model(loss).to(torch.bfloat16), torch.randn(BATCH, LENGTH, HIDDEN, dtype=torch.bfloat16)
 

@@ -10,6 +10,7 @@ keeps for the backward pass (unique storages seen by saved-tensor hooks on the C
 parameters and buffers), and the most memory alive at once in a training step on two threads.
 oneDNN's workspaces grow with the threads. Families that are named are measured again, without
 names all are; ordinary.json has models of ordinary sizes. With --trace the tensors that are kept are printed by module instead.
+A model with "labels" is given labels, so that transformers computes the loss of its class, and the step begins its backward pass there.
 """
 
 import gc
@@ -90,6 +91,27 @@ def forward(model, inputs):
     return model(**kwargs, **({"use_cache": False} if "decoder_input_ids" in kwargs else {}))
 
 
+def labels(model, given):
+    """What the model's class is given for its loss, beside the inputs."""
+    name = type(model).__name__
+    text = given.get("decoder_input_ids", given.get("input_ids"))
+    classes = torch.arange(BATCH) % model.config.num_labels
+    if name.endswith("ForQuestionAnswering"):
+        return {"start_positions": torch.ones(BATCH, dtype=torch.long), "end_positions": torch.full((BATCH,), 2)}
+    if name.endswith("ForTokenClassification"):
+        return {"labels": text % model.config.num_labels}
+    if name == "ElectraForPreTraining":
+        return {"labels": text % 2}
+    if name.endswith("ForCTC"):
+        letters = max(1, int(0.3 * model._get_feat_extract_output_lengths(given["input_values"].shape[1])))  # LettersOfStep
+        return {"labels": torch.arange(letters * BATCH).reshape(BATCH, letters) % 7 + 1}
+    if name.endswith("Classification") or name.endswith("ForNextSentencePrediction"):
+        if model.config.problem_type == "multi_label_classification":
+            return {"labels": torch.ones(BATCH, model.config.num_labels, dtype=model.dtype)}
+        return {"labels": classes.to(model.dtype) if model.config.num_labels == 1 else classes}
+    return {"labels": text.clone()}
+
+
 def storage(t):
     return t.untyped_storage()
 
@@ -148,8 +170,12 @@ def training_peak(model, dtype, given):
     optimizer = torch.optim.Adam(model.parameters(), foreach=False)
 
     def step():
-        out = output(model, given)
-        out.backward(torch.ones_like(out))
+        if "labels" in given or "start_positions" in given:
+            out = forward(model, given)
+            out.loss.backward()
+        else:
+            out = output(model, given)
+            out.backward(torch.ones_like(out))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
@@ -157,7 +183,7 @@ def training_peak(model, dtype, given):
     return peak(step)
 
 
-def measure(config, length, images):
+def measure(config, length, images, labelled=False):
     # What is not defaulted by transformers would be random: dropout's masks count as well.
     model = build(config, torch.float32)
     result = {"params": sum(p.numel() for p in model.parameters()), "kept": {}, "peak": {}}
@@ -165,6 +191,8 @@ def measure(config, length, images):
         model = build(config, dtype).train()
         name = str(dtype).removeprefix("torch.")
         given = inputs(model, dtype, length, **images)
+        if labelled:
+            given.update(labels(model, given))
         result["kept"][name] = kept(model, dtype, given)
         result["peak"][name] = training_peak(model, dtype, given)
     return result
@@ -181,17 +209,21 @@ def main(args):
             continue
         config, length = model["config"], model.get("length", 32)
         images = {k: model[k] for k in ("images", "size") if k in model}
+        labelled = {"labels": True} if model.get("labels") else {}
         if trace:
             dtype = torch.bfloat16 if "--bfloat16" in args else torch.float32
             built = build(config, dtype).train()
-            print(name, kept(built, dtype, inputs(built, dtype, length, **images), True))
+            given = inputs(built, dtype, length, **images)
+            if labelled:
+                given.update(labels(built, given))
+            print(name, kept(built, dtype, given, True))
             continue
         try:
-            models[name] = {"config": config, "length": length, **images, **measure(config, length, images)}
+            models[name] = {"config": config, "length": length, **images, **labelled, **measure(config, length, images, bool(labelled))}
         except Exception as e:
             print(name, repr(e), file=sys.stderr, flush=True)
             continue
-        print(name, {k: v for k, v in models[name].items() if k not in ("config", "length", "images", "size")}, file=sys.stderr, flush=True)
+        print(name, {k: v for k, v in models[name].items() if k not in ("config", "length", "images", "size", "labels")}, file=sys.stderr, flush=True)
     if trace:
         return
     # One model to a line keeps changes readable.

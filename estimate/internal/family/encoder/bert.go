@@ -57,11 +57,17 @@ func bertLayers(c family.Transformer, positions family.Positions) []tape.Layer {
 	if c.MaskedLM {
 		layers = append(layers, maskedLM(c))
 	}
-	if c.Classes != 0 {
+	switch {
+	case family.Own[nextSentence](c) != nil:
+		layers = append(layers, tape.As("cls.seq_relationship", layer.Linear{In: c.Hidden, Out: 2}))
+	case c.Classes != 0:
 		layers = append(layers, classifier(c, c.Drop())...)
 	}
 	return layers
 }
+
+// nextSentence is a BERT with the head that finds whether a sentence follows another.
+type nextSentence struct{}
 
 // bertEmbeddings returns the embeddings of token types and positions.
 func bertEmbeddings(c family.Transformer, positions family.Positions) []tape.Layer {
@@ -154,7 +160,7 @@ func (l tokenTypes) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 
 // readBERT reads BERT and its successors.
 func readBERT(c *family.Config, a *family.Model) {
-	class := c.Class(c.Named("ForMaskedLM"), c.Named("ForSequenceClassification"), c.Named("ForTokenClassification"))
+	class := c.Class(c.Named("ForMaskedLM"), c.Named("ForSequenceClassification"), c.Named("ForTokenClassification"), c.Named("ForQuestionAnswering"), "BertForNextSentencePrediction")
 	if p := c.Word("position_embedding_type"); p != "" && p != "absolute" {
 		c.Unknown("position_embedding_type", p)
 	}
@@ -166,9 +172,10 @@ func readBERT(c *family.Config, a *family.Model) {
 	switch class { // NoHead means without the pooler
 	case c.Named("ForMaskedLM"):
 		a.NoHead, a.MaskedLM = true, true
-	case c.Named("ForSequenceClassification"), c.Named("ForTokenClassification"):
-		a.NoHead = class == c.Named("ForTokenClassification")
-		a.Classes = c.Labels()
+	case "BertForNextSentencePrediction":
+		a.Own = &nextSentence{}
+	default:
+		readHead(c, a, class)
 	}
 }
 

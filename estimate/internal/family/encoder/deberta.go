@@ -175,15 +175,14 @@ func beforeFirst(c family.Transformer, kernel int, block tape.Layer) tape.Layer 
 }
 
 func readDeBERTa(c *family.Config, a *family.Model) {
-	class := c.Class("DebertaV2ForMaskedLM", "DebertaV2ForSequenceClassification", "DebertaV2ForTokenClassification")
+	class := c.Class("DebertaV2ForMaskedLM", "DebertaV2ForSequenceClassification", "DebertaV2ForTokenClassification", "DebertaV2ForQuestionAnswering")
 	readText(c, a, 512)
 	a.Types = c.Whole("type_vocab_size", 0)
 	if width := c.Whole("embedding_size", a.Hidden); width != a.Hidden {
 		c.Unknown("embedding_size", "another width than hidden_size")
 	}
-	a.MaskedLM = class == "DebertaV2ForMaskedLM"
-	if strings.HasSuffix(class, "Classification") {
-		a.Classes, a.NoHead = c.Labels(), class == "DebertaV2ForTokenClassification" // without a pooler
+	if a.MaskedLM = class == "DebertaV2ForMaskedLM"; !a.MaskedLM {
+		readHead(c, a, class)
 	}
 	var types []string
 	var text string

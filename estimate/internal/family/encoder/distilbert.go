@@ -27,6 +27,8 @@ func distilBERT(c family.Transformer) []tape.Layer {
 			act: c.Activation.Layer(layer.UseGELU), tied: "embeddings.word_embeddings.weight",
 			names: [4]string{"vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"},
 		}.layers(c)...)
+	case c.Classes != 0 && c.NoHead:
+		layers = append(layers, classifier(c, c.Drop())...)
 	case c.Classes != 0:
 		layers = append(layers, family.First{}, tape.As("pre_classifier", layer.Linear{In: c.Hidden, Out: c.Hidden}), tape.As("activation", layer.ReLU{}))
 		layers = append(layers, classifier(c, headDropout(c))...)
@@ -50,7 +52,7 @@ func distilBlock(c family.Transformer) tape.Layer {
 }
 
 func readDistilBERT(c *family.Config, a *family.Model) {
-	class := c.Class("DistilBertForMaskedLM", "DistilBertForSequenceClassification")
+	class := c.Class("DistilBertForMaskedLM", "DistilBertForSequenceClassification", "DistilBertForTokenClassification", "DistilBertForQuestionAnswering")
 	readText(c, a, 512)
 	a.Dropout = max(c.Dropout("dropout"), c.Dropout("attention_dropout"))
 	switch class {
@@ -58,6 +60,8 @@ func readDistilBERT(c *family.Config, a *family.Model) {
 		a.MaskedLM = true
 	case "DistilBertForSequenceClassification":
 		a.Classes, a.HeadDropout = c.Labels(), c.Dropout("seq_classif_dropout")
+	default:
+		readHead(c, a, class)
 	}
 	c.Activation(a, c.Word("activation"), "gelu")
 }

@@ -27,6 +27,8 @@ func electra(c family.Transformer) []tape.Layer {
 	}
 	layers := t.layers(c)
 	switch {
+	case c.Classes != 0 && c.NoHead:
+		return append(layers, classifier(c, c.Drop())...)
 	case c.Classes != 0:
 		return append(layers, firstClassifier(c, layer.GELU{}))
 	case family.Own[detects](c) != nil:
@@ -43,7 +45,7 @@ func electra(c family.Transformer) []tape.Layer {
 }
 
 func readELECTRA(c *family.Config, a *family.Model) {
-	class := c.Class("ElectraForPreTraining", "ElectraForMaskedLM", "ElectraForSequenceClassification")
+	class := c.Class("ElectraForPreTraining", "ElectraForMaskedLM", "ElectraForSequenceClassification", "ElectraForTokenClassification", "ElectraForQuestionAnswering")
 	c.Unset("architectures") // BERT's heads have other names
 	readBERT(c, a)
 	switch class {
@@ -51,8 +53,8 @@ func readELECTRA(c *family.Config, a *family.Model) {
 		a.Own = &detects{}
 	case "ElectraForMaskedLM":
 		a.MaskedLM = true
-	case "ElectraForSequenceClassification":
-		a.Classes = c.Labels()
+	default:
+		readHead(c, a, class)
 	}
 	c.Number(&a.EmbedDim, "embedding_size", 128)
 }

@@ -33,7 +33,7 @@ func modernBERT(c family.Transformer) []tape.Layer {
 	if c.NoHead {
 		return layers
 	}
-	if c.Classes != 0 {
+	if c.Classes != 0 && !c.OfTokens {
 		layers = append(layers, tape.Inline(family.First{}))
 	}
 	layers = append(layers, tape.As("head", tape.Sequential{
@@ -71,15 +71,16 @@ func modernBlock(c family.Transformer, norm tape.Layer, block int) tape.Layer {
 
 // readModernBERT reads ModernBERT, in which every third layer has no window.
 func readModernBERT(c *family.Config, a *family.Model) {
-	class := c.Class("ModernBertForMaskedLM", "ModernBertForSequenceClassification")
+	class := c.Class("ModernBertForMaskedLM", "ModernBertForSequenceClassification", "ModernBertForTokenClassification", "ModernBertForQuestionAnswering")
 	if c.Flag("attention_bias", false) || c.Flag("mlp_bias", false) || c.Flag("norm_bias", false) || c.Flag("classifier_bias", false) || !c.Flag("decoder_bias", true) {
 		c.Unknown("attention_bias, mlp_bias, norm_bias, classifier_bias, decoder_bias", "such a value")
 	}
 	c.Move("hidden_act", "hidden_activation")
 	c.Encoder(a)
 	a.Tied, a.NoHead, a.Dropout = c.Flag("tie_word_embeddings", true), class == c.Base, 0
-	if class == "ModernBertForSequenceClassification" {
-		a.Classes = c.Labels()
+	a.Wide = class == "ModernBertForMaskedLM"
+	if !a.NoHead && !a.Wide {
+		a.Classes, a.OfTokens = c.Labels(), class != "ModernBertForSequenceClassification"
 	}
 	c.Set("sliding_window", max(1, c.Whole("local_attention", 128)/2))
 	every := max(1, c.Whole("global_attn_every_n_layers", 3))

@@ -25,6 +25,8 @@ func mpNet(c family.Transformer) []tape.Layer {
 		first: []tape.Layer{tape.Inline(biasesBefore{c.Buckets, c.Heads})}, blocks: c.Blocks, block: mpNetBlock(c),
 	}.layers(c)
 	switch {
+	case c.Classes != 0 && c.NoHead:
+		return append(layers, classifier(c, c.Drop())...)
 	case c.Classes != 0:
 		return append(layers, firstClassifier(c, layer.Tanh{}))
 	case c.MaskedLM:
@@ -77,11 +79,10 @@ func (l biasesBefore) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 var spread tape.Slot[tape.Tensor]
 
 func readMPNet(c *family.Config, a *family.Model) {
-	class := c.Class("MPNetForMaskedLM", "MPNetForSequenceClassification")
+	class := c.Class("MPNetForMaskedLM", "MPNetForSequenceClassification", "MPNetForTokenClassification", "MPNetForQuestionAnswering")
 	readText(c, a, 512)
-	a.MaskedLM = class == "MPNetForMaskedLM"
-	if class == "MPNetForSequenceClassification" {
-		a.Classes = c.Labels()
+	if a.MaskedLM = class == "MPNetForMaskedLM"; !a.MaskedLM {
+		readHead(c, a, class)
 	}
 	c.Number(&a.Buckets, "relative_attention_num_buckets", 32)
 }

@@ -1,6 +1,9 @@
 package encoder
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
@@ -63,8 +66,23 @@ func (p predictor) layers(c family.Transformer) tape.Sequential {
 	}
 }
 
-// classifier returns a dropout and the classifier.
+// tokenHeads are the ends of the names of classes that classify each token, without a pooler.
+var tokenHeads = []string{"ForTokenClassification", "ForQuestionAnswering"}
+
+// readHead reads what follows the blocks in a class that is neither the base class nor one for masked tokens.
+func readHead(c *family.Config, a *family.Model, class string) {
+	if class == c.Base {
+		return
+	}
+	a.Classes, a.Spans = c.Labels(), strings.HasSuffix(class, "ForQuestionAnswering")
+	a.NoHead = slices.ContainsFunc(tokenHeads, func(end string) bool { return strings.HasSuffix(class, end) })
+}
+
+// classifier returns a dropout and the classifier, or the scores of an answer's ends, without a dropout.
 func classifier(c family.Transformer, dropout tape.Layer) []tape.Layer {
+	if c.Spans {
+		return []tape.Layer{tape.As("qa_outputs", layer.Linear{In: c.Hidden, Out: c.Classes})}
+	}
 	return []tape.Layer{tape.As("dropout", dropout), tape.As("classifier", layer.Linear{In: c.Hidden, Out: c.Classes})}
 }
 

@@ -1,0 +1,64 @@
+package family
+
+import (
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// Objective is what a config.json says about the loss of a model's class, beside the sizes.
+type Objective struct {
+	class   string // the first of architectures; empty for the class without a head
+	problem string // problem_type of a classifier; empty means what the labels show
+	Wide    bool   // the class converts the logits of each token to float32 for its loss
+}
+
+// Loss returns the loss with which transformers trains the model's class, if it is given labels. It is nil for
+// classes without a head, and for those that have no loss.
+func (a *Model) Loss() tape.Layer {
+	switch class := a.class; {
+	case a.MakesImages() && a.Images == nil:
+		return nil
+	case strings.HasSuffix(class, "WithTeacher"): // its two heads are for inference
+		return nil
+	case strings.HasSuffix(class, "ForTokenClassification"), strings.HasSuffix(class, "ForMaskedLM"):
+		return a.ofTokens()
+	case strings.HasSuffix(class, "ForQuestionAnswering"):
+		return layer.SpanEntropy{}
+	case strings.HasSuffix(class, "ForCTC"):
+		return layer.Transcript{}
+	case strings.HasSuffix(class, "ForNextSentencePrediction"):
+		return layer.CrossEntropy{}
+	case strings.HasSuffix(class, "ForImageClassification"), strings.HasSuffix(class, "ForSequenceClassification"):
+		return a.ofClasses()
+	case class == "ElectraForPreTraining":
+		return layer.BCEWithLogits{}
+	case a.Images != nil:
+		return nil
+	}
+	return a.Transformer.Loss()
+}
+
+// ofTokens returns the loss of a class for each token.
+func (a *Model) ofTokens() tape.Layer {
+	if a.Wide || !a.Family.Encoder() && !a.Family.Seq2Seq() {
+		return layer.WideEntropy{}
+	}
+	return layer.CrossEntropy{}
+}
+
+// ofClasses returns the loss of a class for each input. Decoders classify by the last token.
+func (a *Model) ofClasses() tape.Layer {
+	loss := tape.Layer(layer.CrossEntropy{})
+	switch {
+	case a.problem == "regression" || a.problem == "" && a.Classes == 1:
+		loss = layer.MSE{}
+	case a.problem == "multi_label_classification":
+		loss = layer.BCEWithLogits{}
+	}
+	if a.Images != nil || a.Family.Encoder() || a.Family.Seq2Seq() {
+		return loss
+	}
+	return layer.OfLastToken{Loss: loss}
+}
