@@ -35,16 +35,17 @@ func TestConfigsWithOneKeyChanged(t *testing.T) {
 	unzip(t, "testdata/torch/mutations.json.gz", &file)
 	found := map[verdict]int{}
 	var wrong []string
-	judged := func(kind, key string, config map[string]any, want int64) {
+	judged := func(kind, key string, config map[string]any, want int64, list bool) bool {
 		v, got := judge(t, config, want)
-		if found[v]++; v == silentlyWrong {
+		if found[v]++; v == silentlyWrong && list {
 			wrong = append(wrong, fmt.Sprintf("%s %s", kind, key))
 			t.Logf("%s, %s changed: %d parameters, transformers has %d", kind, key, got, want)
 		}
+		return v != silentlyWrong
 	}
 	for _, kind := range slices.Sorted(maps.Keys(file.Types)) {
 		m := file.Types[kind]
-		judged(kind, "nothing", m.Config, m.Params)
+		list := judged(kind, "nothing", m.Config, m.Params, true) // else any change would be on the list
 		for _, c := range m.Cases {
 			config := copied(m.Config)
 			for path, value := range c.Set {
@@ -59,7 +60,7 @@ func TestConfigsWithOneKeyChanged(t *testing.T) {
 			if c.Params != nil {
 				want = *c.Params
 			}
-			judged(kind, c.Key, config, want)
+			judged(kind, c.Key, config, want, list)
 		}
 	}
 	t.Logf("coverage of configs with one key changed: %d configs of %d types: %d exact, %d named, %d refused, %d wrong",
@@ -73,10 +74,10 @@ func assertKnown(t *testing.T, file string, wrong []string) {
 	require.NoError(t, err)
 	known := strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })
 	for _, w := range slices.Compact(slices.Sorted(slices.Values(wrong))) {
-		assert.Contains(t, known, w, "it is new")
+		assert.True(t, slices.Contains(known, w), "%s: it was right, or is new; %s does not list it", w, file)
 	}
 	for _, k := range known {
-		assert.Contains(t, wrong, k, "it is right now: remove the line from %s", file)
+		assert.True(t, slices.Contains(wrong, k), "%s: it is right now: remove the line from %s", k, file)
 	}
 }
 

@@ -31,6 +31,9 @@ func readDeepSeekV3(c *Config, a *Model) {
 }
 
 func readDeepSeekV2(c *Config, a *Model) {
+	if c.Flag("mlp_bias", false) {
+		c.Unknown("mlp_bias", "true")
+	}
 	a.Router, a.UnscaledTopK = layer.WideRouter, true
 	deepSeek(c, a, 0)
 	a.Latent.Complex = true

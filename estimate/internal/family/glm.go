@@ -93,6 +93,7 @@ func readGLM4MoE(c *Config, a *Model) {
 	if c.Flag("use_qk_norm", false) {
 		a.QKNorm = layer.NormHeads
 	}
+	c.Usual("head_dim", c.Whole("hidden_size", 0)/max(1, c.Whole("num_attention_heads", 1))) // it need not divide
 	c.rotatedInPart(a, 0.5)
 	bestOf(c, a, 1)
 }

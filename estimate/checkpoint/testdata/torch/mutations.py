@@ -42,7 +42,7 @@ FAMILY = os.path.join(HERE, "../../../internal/family")
 # The mappings whose class is changed, the first that has the type.
 PREFERRED = [
     "MULTIMODAL_LM", "IMAGE_TEXT_TO_TEXT", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "MASKED_LM", "CAUSAL_LM", "CTC",
-    "IMAGE_CLASSIFICATION", "ZERO_SHOT_IMAGE_CLASSIFICATION", "",
+    "ZERO_SHOT_IMAGE_CLASSIFICATION", "IMAGE_CLASSIFICATION", "",
 ]
 
 # Numbers of blocks, which are few in what is changed.

@@ -99,6 +99,9 @@ func readConvNeXt(c *family.Config, a *family.Model) {
 	c.Number(&m.Patch, "patch_size", 4)
 	c.Number(&m.Side, "image_size", 224)
 	m.Widths, m.Depths = stages(c, []int{96, 192, 384, 768}, []int{3, 3, 9, 3})
+	if n := c.Whole("num_stages", len(m.Depths)); n != len(m.Depths) {
+		c.Fail("num_stages", "%d stages with %d depths", n, len(m.Depths))
+	}
 	c.Activation(a, c.Word("hidden_act"), "gelu")
 	m.Activation, a.Activation = a.Activation, 0
 	m.Classes = c.ClassesOf(class)
