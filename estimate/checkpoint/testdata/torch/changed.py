@@ -205,11 +205,11 @@ def changes(name, cls, *further):
             add(model)
     labels = {"id2label": {str(i): f"LABEL_{i}" for i in range(5)}}
     for other in further:
-        add(build(other, base))
+        add(build(other, config_class(**base)))
         shuffled.shuffle(single)
         for change, _ in single:
             try:
-                model = build(other, changed({**base, **labels}, change))
+                model = build(other, config_class(**changed({**base, **labels}, change)))
             except Exception:
                 continue
             add(model)

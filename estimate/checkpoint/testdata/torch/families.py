@@ -74,6 +74,13 @@ def inputs(model, dtype, length, images=0, size=(1024, 1024)):
         return {"input_features": torch.randn(BATCH, c.num_mel_bins, 2 * c.max_source_positions, dtype=dtype), "decoder_input_ids": numbers.clone()}
     if model.main_input_name == "input_values":
         return {"input_values": torch.randn(BATCH, length, dtype=dtype)}
+    if c.model_type in ("siglip2", "siglip2_vision_model"):
+        v = getattr(c, "vision_config", c)
+        side = int(v.num_patches**0.5)
+        mask = torch.ones(BATCH, v.num_patches, dtype=torch.long)
+        mask[:, (side - 1) * side:] = 0  # of the rows of patches the last is padding
+        patches = {"pixel_values": torch.randn(BATCH, v.num_patches, v.num_channels * v.patch_size**2, dtype=dtype), "pixel_attention_mask": mask, "spatial_shapes": torch.tensor([[side - 1, side]] * BATCH)}
+        return {**text, **patches} if type(model).__name__ == "Siglip2Model" else patches
     if c.model_type in ("clip", "siglip"):
         side = c.vision_config.image_size
         return {**text, "pixel_values": torch.randn(BATCH, 3, side, side, dtype=dtype)}
@@ -143,7 +150,7 @@ def kept(model, dtype, given, trace=False):
 
 def output(model, inputs):
     out = forward(model, inputs)
-    for name in ("logits", "logits_per_image", "pooler_output", "last_hidden_state"):
+    for name in ("logits", "logits_per_image", "reconstruction", "pooler_output", "last_hidden_state"):
         if getattr(out, name, None) is not None:
             return getattr(out, name)
 

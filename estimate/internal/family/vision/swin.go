@@ -23,6 +23,7 @@ var Swin = &family.Family{
 type Stages struct {
 	Each     []Stage
 	DropPath float64 // how often a block's attention is skipped
+	Ratio    float64 // width of the MLP's middle to that of a block; 0 means that FFN doubles with the width
 }
 
 // maxStages bounds the stages, since each has twice the width.
@@ -52,7 +53,8 @@ func swin(c family.Transformer) []tape.Layer {
 		stage := tape.Sequential{tape.As("blocks", blocks)}
 		if i+1 < len(own.Each) {
 			stage = append(stage, imaged(side, 2*width, tape.As("downsample", layer.PatchMerging{Channels: width})))
-			side, width, ffn = (side+1)/2, 2*width, 2*ffn
+			side, width = (side+1)/2, 2*width
+			ffn = own.middle(width, ffn)
 		}
 		stages = append(stages, stage)
 	}
@@ -81,6 +83,14 @@ func swinBlock(c family.Transformer, side, width, ffn, heads int, shifted, drops
 	}
 }
 
+// middle returns the width of the MLP's middle in blocks of this width; before is that of the stage before.
+func (s Stages) middle(width, before int) int {
+	if s.Ratio > 0 {
+		return int(min(s.Ratio*float64(width), setting.MaxField))
+	}
+	return 2 * before
+}
+
 // imaged runs a layer on (batch, positions, channels) seen as an image; out is the width of its
 // output.
 func imaged(side, out int, l tape.Layer) tape.Layer {
@@ -100,14 +110,21 @@ func readSwin(c *family.Config, a *family.Model) {
 	if !c.Flag("qkv_bias", true) || c.Flag("use_absolute_embeddings", false) {
 		c.Unknown("qkv_bias, use_absolute_embeddings", "another value than the usual")
 	}
+	own := &Stages{}
+	readStages(c, a, own)
+	a.Own, a.Classes = own, c.ClassesOf(class)
+}
+
+// readStages reads the stages and what else Swin and Swin V2 have in common.
+func readStages(c *family.Config, a *family.Model, own *Stages) {
 	depths := c.List("depths")
 	var heads []int
 	if len(depths) == 0 || json.Unmarshal(c.Value("num_heads"), &heads) != nil || len(heads) != len(depths) {
 		c.Fail("depths, num_heads", "they are not lists of the same length")
 		return
 	}
-	own := &Stages{DropPath: c.Dropout("drop_path_rate")}
-	a.Own, a.Dropout, a.Heads = own, c.Dropout("hidden_dropout_prob"), 1
+	own.DropPath = c.Dropout("drop_path_rate")
+	a.Dropout, a.Heads = c.Dropout("hidden_dropout_prob"), 1
 	for i, depth := range depths {
 		if depth < 1 || heads[i] < 1 || depth > family.MaxBlocks || heads[i] > family.LargestNumber || i >= family.MaxBlocks {
 			c.Fail("depths, num_heads", "%d blocks of %d heads", depth, heads[i])
@@ -116,11 +133,11 @@ func readSwin(c *family.Config, a *family.Model) {
 		own.Each = append(own.Each, Stage{Blocks: depth, Heads: heads[i]})
 		a.Blocks += depth
 	}
-	a.Classes = c.ClassesOf(class)
 	c.Number(&a.Hidden, "embed_dim", 96)
 	c.Pixels(&a.Transformer, 4)
 	c.Number(&a.Window, "window_size", 7)
-	c.Times(&a.FFN, "mlp_ratio", a.Hidden, c.Ratio("mlp_ratio", 4))
+	own.Ratio = c.Ratio("mlp_ratio", 4)
+	c.Times(&a.FFN, "mlp_ratio", a.Hidden, own.Ratio)
 	c.Activation(a, c.Word("hidden_act"), "gelu")
 }
 
