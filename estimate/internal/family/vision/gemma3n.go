@@ -1,6 +1,9 @@
 package vision
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
@@ -34,17 +37,19 @@ func gemma3nAudio(c family.Transformer, width int) []tape.Layer {
 	norm := layer.RMSNorm{Size: c.Hidden}
 	hidden := min(max(0, c.Hidden), setting.MaxField/4)
 	feedForward := tape.Sequential{norm, linear(hidden, 4*hidden), linear(4*hidden, hidden), norm}
+	heads := hidden / max(1, c.Heads) * c.Heads // what does not divide is left out
 	attention := tape.Sequential{
-		norm, layer.Learned{Name: "per_dim_scale", Shape: alloc.Shape{hidden / max(1, c.Heads)}}, linear(hidden, hidden), // of the positions
-		linear(hidden, hidden), linear(hidden, hidden), linear(hidden, hidden), linear(hidden, hidden), norm,
+		norm, layer.Learned{Name: "per_dim_scale", Shape: alloc.Shape{hidden / max(1, c.Heads)}}, linear(hidden, heads), // of the positions
+		linear(hidden, heads), linear(hidden, heads), linear(hidden, heads), linear(hidden, hidden), norm,
 	}
 	convolution := tape.Sequential{norm, linear(hidden, 2*hidden), layer.Conv1d{In: hidden, Out: hidden, Kernel: c.Patch, Groups: hidden, NoBias: true}, norm, linear(hidden, hidden)}
 	const first, second = 128, 32
+	half := func(bands int) int { return (bands + 1) / 2 }
 	return []tape.Layer{
 		tape.As("audio_tower", tape.Sequential{
 			layer.Conv2d{In: 1, Out: first, Kernel: 3, NoBias: true}, layer.RMSNorm{Size: first},
 			layer.Conv2d{In: first, Out: second, Kernel: 3, NoBias: true}, layer.RMSNorm{Size: second},
-			linear(second*(min(c.Channels, setting.MaxField/second)/4), hidden),
+			linear(second*half(half(min(c.Channels, setting.MaxField/second))), hidden),
 			tape.As("conformer", tape.Repeat{N: c.Blocks, Layer: tape.Sequential{feedForward, attention, convolution, feedForward, norm}}),
 		}),
 		tape.As("embed_audio", gemma3nEmbedder(c, width)),
@@ -86,6 +91,9 @@ func gemma3nVisionSettings(c *family.Config) *family.Transformer {
 func gemma3nAudioSettings(c *family.Config) *family.Transformer {
 	audio := c.Component("audio_config", "gemma3n_audio")
 	tower := family.Transformer{Family: gemma3nSounds}
+	if sizes := audio.List("sscp_conv_channel_size"); sizes != nil && !slices.Equal(sizes, []int{128, 32}) {
+		audio.Unknown("sscp_conv_channel_size", fmt.Sprint(sizes))
+	}
 	audio.Number(&tower.Hidden, "hidden_size", 1536)
 	audio.Number(&tower.Vocab, "vocab_size", 128)
 	audio.Number(&tower.Blocks, "conf_num_hidden_layers", 12)

@@ -89,4 +89,7 @@ func readSigLIP(c *family.Config, a *family.Model) {
 	if width := vision.Whole("hidden_size", 0); text.Whole("projection_size", width) != width {
 		c.Unknown("projection_size", "another width than the images'")
 	}
+	if !vision.Flag("vision_use_head", true) {
+		c.Unknown("vision_use_head", "false")
+	}
 }
