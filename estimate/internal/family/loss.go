@@ -28,7 +28,7 @@ func (a *Model) Loss() tape.Layer {
 		return layer.SpanEntropy{}
 	case strings.HasSuffix(class, "ForCTC"):
 		return layer.Transcript{}
-	case strings.HasSuffix(class, "ForNextSentencePrediction"):
+	case strings.HasSuffix(class, "ForNextSentencePrediction"), strings.HasSuffix(class, "ForMultipleChoice"):
 		return layer.CrossEntropy{}
 	case strings.HasSuffix(class, "ForImageClassification"), strings.HasSuffix(class, "ForSequenceClassification"):
 		return a.ofClasses()
@@ -36,6 +36,9 @@ func (a *Model) Loss() tape.Layer {
 		return layer.BCEWithLogits{}
 	case a.Images != nil:
 		return nil
+	}
+	if a.Family.Encoder() && (strings.HasSuffix(a.class, "ForCausalLM") || strings.HasSuffix(a.class, "LMHeadModel")) {
+		return layer.NextToken{}
 	}
 	return a.Transformer.Loss()
 }

@@ -42,7 +42,7 @@ func bert(c family.Transformer) []tape.Layer {
 // token without a pooler.
 func roberta(c family.Transformer) []tape.Layer {
 	layers := bertLayers(c, family.Positions{Num: c.Positions, Dim: c.Hidden, Each: true, Padding: 2})
-	if c.Classes != 0 && !c.NoHead {
+	if c.Classes != 0 && !c.NoHead && !c.Pooler {
 		return append(layers[:2], firstClassifier(c, layer.Tanh{}))
 	}
 	return layers
@@ -160,7 +160,7 @@ func (l tokenTypes) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 
 // readBERT reads BERT and its successors.
 func readBERT(c *family.Config, a *family.Model) {
-	class := c.Class(c.Named("ForMaskedLM"), c.Named("ForSequenceClassification"), c.Named("ForTokenClassification"), c.Named("ForQuestionAnswering"), "BertForNextSentencePrediction")
+	class := classes(c, c.Named("ForMaskedLM"), c.Named("ForCausalLM"), "BertLMHeadModel", "BertForNextSentencePrediction")
 	if p := c.Word("position_embedding_type"); p != "" && p != "absolute" {
 		c.Unknown("position_embedding_type", p)
 	}
@@ -169,10 +169,10 @@ func readBERT(c *family.Config, a *family.Model) {
 	}
 	readText(c, a, 0)
 	c.Number(&a.Types, "type_vocab_size", 2)
-	switch class { // NoHead means without the pooler
-	case c.Named("ForMaskedLM"):
+	switch { // NoHead means without the pooler
+	case class == c.Named("ForMaskedLM"), writes(c, class):
 		a.NoHead, a.MaskedLM = true, true
-	case "BertForNextSentencePrediction":
+	case class == "BertForNextSentencePrediction":
 		a.Own = &nextSentence{}
 	default:
 		readHead(c, a, class)

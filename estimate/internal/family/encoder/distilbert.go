@@ -52,7 +52,7 @@ func distilBlock(c family.Transformer) tape.Layer {
 }
 
 func readDistilBERT(c *family.Config, a *family.Model) {
-	class := c.Class("DistilBertForMaskedLM", "DistilBertForSequenceClassification", "DistilBertForTokenClassification", "DistilBertForQuestionAnswering")
+	class := classes(c, "DistilBertForMaskedLM")
 	readText(c, a, 512)
 	a.Dropout = max(c.Dropout("dropout"), c.Dropout("attention_dropout"))
 	switch class {
@@ -62,6 +62,7 @@ func readDistilBERT(c *family.Config, a *family.Model) {
 		a.Classes, a.HeadDropout = c.Labels(), c.Dropout("seq_classif_dropout")
 	default:
 		readHead(c, a, class)
+		a.HeadDropout = c.Dropout("seq_classif_dropout")
 	}
 	c.Activation(a, c.Word("activation"), "gelu")
 }

@@ -27,6 +27,9 @@ func electra(c family.Transformer) []tape.Layer {
 	}
 	layers := t.layers(c)
 	switch {
+	case c.Classes != 0 && c.Pooler:
+		layers = append(layers, family.First{}, tape.As("sequence_summary.summary", layer.Linear{In: c.Hidden, Out: c.Hidden}), tape.Inline(layer.GELU{}))
+		return append(layers, classifier(c, c.Drop())...)
 	case c.Classes != 0 && c.NoHead:
 		return append(layers, classifier(c, c.Drop())...)
 	case c.Classes != 0:
@@ -45,16 +48,19 @@ func electra(c family.Transformer) []tape.Layer {
 }
 
 func readELECTRA(c *family.Config, a *family.Model) {
-	class := c.Class("ElectraForPreTraining", "ElectraForMaskedLM", "ElectraForSequenceClassification", "ElectraForTokenClassification", "ElectraForQuestionAnswering")
+	class := classes(c, "ElectraForPreTraining", "ElectraForMaskedLM", "ElectraForCausalLM")
 	c.Unset("architectures") // BERT's heads have other names
 	readBERT(c, a)
-	switch class {
-	case "ElectraForPreTraining":
+	switch {
+	case class == "ElectraForPreTraining":
 		a.Own = &detects{}
-	case "ElectraForMaskedLM":
+	case class == "ElectraForMaskedLM", writes(c, class):
 		a.MaskedLM = true
 	default:
 		readHead(c, a, class)
+	}
+	if a.Pooler && (!c.Flag("summary_use_proj", true) || c.Word("summary_activation") != "gelu") {
+		c.Unknown("summary_use_proj, summary_activation", "such a value")
 	}
 	c.Number(&a.EmbedDim, "embedding_size", 128)
 }

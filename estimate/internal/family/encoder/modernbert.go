@@ -71,7 +71,7 @@ func modernBlock(c family.Transformer, norm tape.Layer, block int) tape.Layer {
 
 // readModernBERT reads ModernBERT, in which every third layer has no window.
 func readModernBERT(c *family.Config, a *family.Model) {
-	class := c.Class("ModernBertForMaskedLM", "ModernBertForSequenceClassification", "ModernBertForTokenClassification", "ModernBertForQuestionAnswering")
+	class := classes(c, "ModernBertForMaskedLM")
 	if c.Flag("attention_bias", false) || c.Flag("mlp_bias", false) || c.Flag("norm_bias", false) || c.Flag("classifier_bias", false) || !c.Flag("decoder_bias", true) {
 		c.Unknown("attention_bias, mlp_bias, norm_bias, classifier_bias, decoder_bias", "such a value")
 	}
@@ -80,7 +80,8 @@ func readModernBERT(c *family.Config, a *family.Model) {
 	a.Tied, a.NoHead, a.Dropout = c.Flag("tie_word_embeddings", true), class == c.Base, 0
 	a.Wide = class == "ModernBertForMaskedLM"
 	if !a.NoHead && !a.Wide {
-		a.Classes, a.OfTokens = c.Labels(), class != "ModernBertForSequenceClassification"
+		readHead(c, a, class)
+		a.OfTokens, a.NoHead, a.Spans = a.NoHead, false, false
 	}
 	c.Set("sliding_window", max(1, c.Whole("local_attention", 128)/2))
 	every := max(1, c.Whole("global_attn_every_n_layers", 3))

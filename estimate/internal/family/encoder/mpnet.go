@@ -25,6 +25,8 @@ func mpNet(c family.Transformer) []tape.Layer {
 		first: []tape.Layer{tape.Inline(biasesBefore{c.Buckets, c.Heads})}, blocks: c.Blocks, block: mpNetBlock(c),
 	}.layers(c)
 	switch {
+	case c.Classes != 0 && c.Pooler:
+		return append(append(layers, c.Pooled()), classifier(c, c.Drop())...)
 	case c.Classes != 0 && c.NoHead:
 		return append(layers, classifier(c, c.Drop())...)
 	case c.Classes != 0:
@@ -79,7 +81,7 @@ func (l biasesBefore) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 var spread tape.Slot[tape.Tensor]
 
 func readMPNet(c *family.Config, a *family.Model) {
-	class := c.Class("MPNetForMaskedLM", "MPNetForSequenceClassification", "MPNetForTokenClassification", "MPNetForQuestionAnswering")
+	class := classes(c, "MPNetForMaskedLM")
 	readText(c, a, 512)
 	if a.MaskedLM = class == "MPNetForMaskedLM"; !a.MaskedLM {
 		readHead(c, a, class)

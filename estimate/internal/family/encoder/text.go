@@ -69,9 +69,38 @@ func (p predictor) layers(c family.Transformer) tape.Sequential {
 // tokenHeads are the ends of the names of classes that classify each token, without a pooler.
 var tokenHeads = []string{"ForTokenClassification", "ForQuestionAnswering"}
 
+// classes reads the class. Every encoder of texts has those of own and classifiers for sequences, tokens, answers and
+// choices.
+func classes(c *family.Config, own ...string) string {
+	own = slices.Clone(own)
+	for _, end := range append([]string{"ForSequenceClassification", choices}, tokenHeads...) {
+		own = append(own, c.Named(end))
+	}
+	return c.Class(own...)
+}
+
+// choices is the end of the names of classes that give each sequence a number, by which one of several is chosen.
+const choices = "ForMultipleChoice"
+
+// writes reports whether a class writes texts, as the families' decoders do. One that masks later tokens would keep keys
+// and values, which no encoder does here.
+func writes(c *family.Config, class string) bool {
+	if !strings.HasSuffix(class, "ForCausalLM") && !strings.HasSuffix(class, "LMHeadModel") {
+		return false
+	}
+	if c.Flag("is_decoder", false) {
+		c.Unknown("is_decoder", "true")
+	}
+	return true
+}
+
 // readHead reads what follows the blocks in a class that is neither the base class nor one for masked tokens.
 func readHead(c *family.Config, a *family.Model, class string) {
-	if class == c.Base {
+	switch {
+	case class == c.Base:
+		return
+	case strings.HasSuffix(class, choices):
+		a.Classes, a.Pooler = 1, true
 		return
 	}
 	a.Classes, a.Spans = c.Labels(), strings.HasSuffix(class, "ForQuestionAnswering")
