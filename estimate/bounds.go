@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
@@ -81,6 +82,33 @@ func setBounds(t *tape.Tape, r *Report, learn run) {
 			r.Notes = append(r.Notes, fmt.Sprintf("few or no measurements on GPUs are known of %v: the upper bounds allow at least %.0f %% more, as for the kind of model that is met worst; Report.Beside puts a run of yours beside the estimate", layer.Ran.Of(t).Unmeasured, 100*unmeasuredBounds.Above))
 		}
 	}
+}
+
+// doubtUnread raises the upper bounds for settings that were not read.
+func doubtUnread(r *Report, cfg *setting.Config) {
+	u := cfg.Unread
+	r.NotRead = u.Keys
+	if len(u.Foreign) > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("of what was not read, transformers has no %s for this model: its own code reads nothing there", strings.Join(u.Foreign, ", ")))
+	}
+	if more := raise(&r.Inference, u.Inference); more > 0 && !cfg.Training {
+		r.Notes = append(r.Notes, fmt.Sprintf("the upper bound is %v higher because of what was not read", more))
+	}
+	if more := raise(&r.Training, u.Training); more > 0 && cfg.Training {
+		r.Notes = append(r.Notes, fmt.Sprintf("the upper bound is %v higher because of what was not read", more))
+	}
+}
+
+// raise raises the upper bounds by a share of the peak, and returns how much that is.
+func raise(m *Memory, share float64) alloc.Bytes {
+	more := alloc.Bytes(share * float64(m.Peak.Bytes))
+	m.bounds.Above += share
+	for _, v := range []*Value{&m.Footprint.Allocated, &m.Footprint.Reserved, &m.Footprint.Device, &m.Footprint.Needed} {
+		if v.Upper > 0 {
+			v.Upper += more
+		}
+	}
+	return more
 }
 
 // deviationsOf returns the deviations for the kind of model on the tape.

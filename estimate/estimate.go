@@ -85,6 +85,7 @@ func (r *Report) served(cfg *setting.Config) *Report {
 	if cfg.Compute > 0 {
 		r.llamaCpp(cfg)
 	}
+	doubtUnread(r, cfg)
 	r.Inference.boundPeak()
 	r.Training.boundPeak()
 	r.noteContext(cfg)

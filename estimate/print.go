@@ -19,6 +19,9 @@ func (r *Report) String() string {
 	r.table(&b)
 	b.WriteByte('\n')
 	r.parts(&b)
+	if len(r.NotRead) > 0 {
+		fmt.Fprintf(&b, "not read: %s\n", strings.Join(r.NotRead, ", "))
+	}
 	for _, note := range r.Notes {
 		fmt.Fprintf(&b, "%s\n", note)
 	}
@@ -239,11 +242,12 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		Training                  Memory        `json:"training"`
 		Layers                    []jsonRow     `json:"layers"`
 		Notes                     []string      `json:"notes,omitempty"`
+		NotRead                   []string      `json:"not_read,omitempty"`
 		Intermediates             alloc.Bytes   `json:"intermediates_bytes"`
 		IntermediatesWithBackward alloc.Bytes   `json:"intermediates_with_backward_bytes"`
 	}{
 		r.Name, r.Inputs, len(r.Inputs) > 0, r.Output, r.Params, r.Trained, r.Buffers, r.Gradients, r.FLOPs, r.activations,
-		r.Retained, r.retainedBounds, r.GPULayers, r.ModelLayers, r.Inference, r.Training, rows, r.Notes, r.intermediates, r.withBackward(),
+		r.Retained, r.retainedBounds, r.GPULayers, r.ModelLayers, r.Inference, r.Training, rows, r.Notes, r.NotRead, r.intermediates, r.withBackward(),
 	})
 }
 

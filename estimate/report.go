@@ -39,6 +39,9 @@ type Report struct {
 
 	Layers []Row    `json:"layers"`
 	Notes  []string `json:"notes,omitempty"` // what the estimate leaves out
+	// NotRead are the keys of the model's config.json that may bear on sizes and that the estimate does not take into
+	// account, such as "vision_config.head_dim"; the upper bounds are higher for them. See checkpoint.File.NotRead.
+	NotRead []string `json:"not_read,omitempty"`
 
 	training bool
 	// activations is the size of the outputs of all layers without parts. An output with memory of

@@ -210,6 +210,19 @@ func (c *File) bytes() alloc.Bytes {
 	return n
 }
 
+// NotRead returns the keys of the config.json, or of those of a pipeline's parts, that may bear on
+// sizes and that Layers does not take into account. Keys within an object follow its name, as in
+// "vision_config.head_dim". It returns none if the architecture is unknown.
+//
+// A key is not among them if it bears on no size in any model (such as the numbers of tokens, and
+// what the loss does), or if it has the value that transformers takes for a missing key: the layers
+// are those of models that have it. A report's upper bounds grow by the share that a number differs
+// from that default, and by the whole estimate if it differs more or is no number. Keys that the
+// type has in no version of transformers that is known, and that its code therefore does not read,
+// are named but leave the bounds as they are. What changes single layers, such as per_layer_config,
+// is an error in place of that.
+func (c *File) NotRead() []string { return slices.Clone(c.architecture.Unread.Keys) }
+
 // Architecture returns the family that the files name, such as "llama", and the error
 // of Layers where there is none.
 func (c *File) Architecture() (string, error) {

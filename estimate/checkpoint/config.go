@@ -19,6 +19,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/families"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/diffusion"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/strictjson"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
@@ -240,6 +241,20 @@ type pipeline struct {
 	others  []part       // the parts that do not run, in order
 	missing []string     // those whose weights are not known
 	planned []string     // parts with a config.json but no weights
+	unread  setting.Unread
+}
+
+// joinUnread adds what was not read of a part.
+func joinUnread(u, part setting.Unread, prefix string) setting.Unread {
+	for _, key := range part.Keys {
+		u.Keys = append(u.Keys, prefix+key)
+	}
+	for _, key := range part.Foreign {
+		u.Foreign = append(u.Foreign, prefix+key)
+	}
+	u.Inference += part.Inference
+	u.Training += part.Training
+	return u
 }
 
 // part is a model of a pipeline.
@@ -327,6 +342,7 @@ func openPipeline(dir string) (*File, error) {
 			p.missing = append(p.missing, fmt.Sprintf("%s (%s)", name, strictjson.Shorten(classes[name])))
 			continue
 		}
+		p.unread = joinUnread(p.unread, f.architecture.Unread, name+".")
 		if len(f.tensors) == 0 {
 			p.planned = append(p.planned, name)
 		}
@@ -353,7 +369,7 @@ func openPipeline(dir string) (*File, error) {
 		}
 		return nil, inFile(pipelineName, "no folder beside it holds a model")
 	}
-	c.architecture = architecture{Model: family.Model{Type: p.runs.Type, Images: p}, dtype: p.runs.dtype, quantized: p.runs.quantized}
+	c.architecture = architecture{Model: family.Model{Type: p.runs.Type, Images: p, Unread: p.unread}, dtype: p.runs.dtype, quantized: p.runs.quantized}
 	return c, nil
 }
 

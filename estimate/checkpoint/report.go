@@ -192,7 +192,7 @@ func (c *File) types() []estimate.Option {
 	case len(totals) > 0: // GGUF's quantized weights are computed with in float16
 		d = cmp.Or(totals[0].encoding.dtype, alloc.Float16)
 	}
-	opts := []estimate.Option{heldIn(c.architecture.quantized.base())}
+	opts := []estimate.Option{heldIn(c.architecture.quantized.base()), unread(c.architecture.Unread)}
 	switch d {
 	case 0:
 	case alloc.Float16, alloc.BFloat16, alloc.Float32, alloc.Float64:
@@ -209,6 +209,11 @@ func (c *File) types() []estimate.Option {
 		opts = append(opts, storedIn(stored))
 	}
 	return opts
+}
+
+// unread says what was not read.
+func unread(u setting.Unread) estimate.Option {
+	return setting.Func(func(c *setting.Config) { c.Unread = u })
 }
 
 // storedIn gives inference this size of the weights: a Count of 0 means all of the layers' parameters; those that the files

@@ -51,7 +51,11 @@ type Config struct {
 	names          map[string]string // of a key's other names, the usual one
 	raw            json.RawMessage
 	file, defaults map[string]json.RawMessage // both with the usual names of the keys
+	origins        map[string][]string        // by its usual name, the names that the file has for a key
+	replaced       map[string]bool            // keys that a reader set
 	err            *error                     // shared by the whole and its parts
+	reading        *reading                   // shared too
+	object         *object                    // nil where the file has no such part
 }
 
 // ReadConfig returns the model that a config.json describes; name is its model_type or _class_name.
@@ -71,21 +75,40 @@ func (t *Table) ReadConfig(name string, text json.RawMessage) (Model, error) {
 		a.class = classes[0]
 	}
 	a.problem = c.Word("problem_type")
+	c.reading = &reading{}
+	c.object = c.reading.at("", c.class, c.members())
 	known.Read(c, &a)
 	c.Check("", &a)
+	if *c.err == nil {
+		var shaping string
+		if a.Unread, shaping = c.reading.unread(); shaping != "" {
+			*c.err = &Error{Where: shaping, Err: ErrUnknown, Reason: "it changes single layers, which this program does not know of this model: with the weights beside the file, their size is counted"}
+		}
+	}
 	if *c.err != nil {
 		return Model{}, *c.err
 	}
 	return a, nil
 }
 
+// members returns the members of the text by the names that it has.
+func (c *Config) members() map[string]json.RawMessage {
+	var m map[string]json.RawMessage
+	_ = json.Unmarshal(c.raw, &m) // newConfig kept the error
+	return m
+}
+
 // newConfig reads the settings of a text.
 func newConfig(t *Table, k known, text json.RawMessage, err *error) *Config {
-	c := &Config{known: k, table: t, raw: text, err: err, class: classOf(k.Name)}
+	c := &Config{known: k, table: t, raw: text, err: err, class: classOf(k.Name), origins: map[string][]string{}, replaced: map[string]bool{}}
 	c.names = c.class.usualNames(k.Keys)
 	c.defaults = c.class.renamed(c.class.Defaults, c.names)
 	if e := strictjson.Unmarshal(text, &c.file); e != nil {
 		c.keep("", e)
+	}
+	for key := range c.file {
+		usual := usualName(c.names, key)
+		c.origins[usual] = append(c.origins[usual], key)
 	}
 	c.file = c.class.renamed(c.file, c.names)
 	return c
@@ -95,7 +118,7 @@ func newConfig(t *Table, k known, text json.RawMessage, err *error) *Config {
 // text. name is its type; "" means the one in the part itself. A part that is missing has the
 // defaults of its type.
 func (c *Config) Component(key, name string) *Config {
-	text, usual := c.Value(key), c.class.Parts[key]
+	text, usual, given := c.Value(key), c.class.Parts[key], c.Given(key)
 	switch {
 	case text != nil:
 	case usual.With != nil:
@@ -106,11 +129,19 @@ func (c *Config) Component(key, name string) *Config {
 	if name == "" {
 		name = c.typeIn(text, usual.Type)
 	}
-	return c.of(text, name)
+	p := c.of(text, name)
+	if given && c.object != nil {
+		p.object = c.reading.at(c.object.path+key+".", p.class.within(usual), p.members())
+	}
+	return p
 }
 
 // Itself returns all settings, read as those of the type name.
-func (c *Config) Itself(name string) *Config { return c.of(c.raw, name) }
+func (c *Config) Itself(name string) *Config {
+	p := c.of(c.raw, name)
+	p.object = c.object
+	return p
+}
 
 // typeIn returns the model_type in a text, or usual if it has none.
 func (c *Config) typeIn(text json.RawMessage, usual string) string {
@@ -132,7 +163,7 @@ func (c *Config) of(text json.RawMessage, name string) *Config {
 	k := c.table.types[name]
 	k.Name = name
 	p := newConfig(c.table, k, text, c.err)
-	p.part = true
+	p.part, p.reading = true, c.reading
 	delete(p.file, "architectures")
 	return p
 }
@@ -168,6 +199,7 @@ func (c *Config) Unknown(key, value string) {
 // Value returns the text of a key's value, or nil.
 func (c *Config) Value(key string) json.RawMessage {
 	key = usualName(c.names, key)
+	c.markRead(key)
 	v, ok := c.file[key]
 	if !ok {
 		v = c.defaults[key]
@@ -176,6 +208,23 @@ func (c *Config) Value(key string) json.RawMessage {
 		return nil
 	}
 	return v
+}
+
+// markRead records that a reader looked at a key, unless it looks at what a reader set.
+func (c *Config) markRead(usual string) {
+	if c.object == nil || c.replaced[usual] {
+		return
+	}
+	for _, key := range c.origins[usual] {
+		c.object.read[key] = true
+	}
+}
+
+// Harmless says that keys bear on no size in this family, though they may in others.
+func (c *Config) Harmless(keys ...string) {
+	for _, key := range keys {
+		c.markRead(usualName(c.names, key))
+	}
 }
 
 // Decode decodes a key's value. It returns false if there is none, or if it is wrong.
@@ -200,7 +249,11 @@ func (c *Config) Decode(key string, to any) bool {
 func (c *Config) Has(key string) bool { return c.Value(key) != nil }
 
 // Given reports whether the file has the key, even with null.
-func (c *Config) Given(key string) bool { return c.file[usualName(c.names, key)] != nil }
+func (c *Config) Given(key string) bool {
+	key = usualName(c.names, key)
+	c.markRead(key)
+	return c.file[key] != nil
+}
 
 // Set sets a key to a number.
 func (c *Config) Set(key string, n int) { c.set(key, strconv.AppendInt(nil, int64(n), 10)) }
@@ -210,7 +263,8 @@ func (c *Config) set(key string, value json.RawMessage) {
 	if value == nil {
 		value = json.RawMessage("null")
 	}
-	c.file[usualName(c.names, key)] = value
+	key = usualName(c.names, key)
+	c.file[key], c.replaced[key] = value, true
 }
 
 // Move sets a key to the value of another key.

@@ -11,14 +11,21 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/strictjson"
 )
 
-// class is what transformers' configuration class of a type says: a row of defaults.json.
+// class is what the configuration class of a type says in transformers, or the model of diffusers: a
+// row of defaults.json. That of the type "" is what all classes share.
 type class struct {
-	Name     string                     `json:"class"`
-	Defaults map[string]json.RawMessage // by the names that the class declares
-	Saved    map[string]json.RawMessage // what save_pretrained writes for the defaults, where that differs
-	Names    map[string]string          // attribute_map: other names of keys
-	Parts    map[string]component       // by key
+	Name       string                     `json:"class"`
+	Defaults   map[string]json.RawMessage // by the names that the class declares
+	Saved      map[string]json.RawMessage // what save_pretrained writes for the defaults, where that differs
+	Computed   []string                   // keys that are computed from others, whatever a file says
+	Sought     map[string]json.RawMessage // keys that it does not declare and that its code looks for all the same
+	Names      map[string]string          // attribute_map: other names of keys
+	Parts      map[string]component       // by key
+	Generation []string                   // only in "": keys that say how text is written
 }
+
+// common is what all classes share.
+var common = sync.OnceValue(func() class { return classOf("") })
 
 // component is a configuration within another.
 type component struct {

@@ -68,6 +68,7 @@ func graniteHybridBlock(_ Transformer, b blockParts) tape.Layer {
 }
 
 func readGraniteHybrid(c *Config, a *Model) {
+	c.Harmless("mamba_d_head") // times mamba_n_heads it is the inner width, which transformers checks
 	c.noBias()
 	c.likeLlama(a)
 	c.Number(&a.SharedFFN, "shared_intermediate_size", 1024)

@@ -107,6 +107,7 @@ func headSpace(c Transformer) layer.HeadSpace {
 
 func readMamba2(c *Config, a *Model) {
 	class := c.Class("Mamba2ForCausalLM")
+	c.Harmless("head_dim") // times num_heads it is the inner width, which transformers checks
 	a.NoHead, a.Tied, a.Heads = class == c.Base, c.Flag("tie_word_embeddings", false), 1
 	if !c.Flag("residual_in_fp32", true) {
 		c.Unknown("residual_in_fp32", "false")

@@ -20,7 +20,8 @@ type Model struct {
 	// Stored corrects the model by which tensors the files have, where a config.json does not tell
 	// all; nil if it does.
 	Stored func(a *Model, has func(tensor string) bool)
-	latent int // side of the latent image that FLUX makes; 0 means the usual one
+	Unread setting.Unread // keys of the config.json that no reader looked at
+	latent int            // side of the latent image that FLUX makes; 0 means the usual one
 }
 
 // Images is an image model that is not a transformer.

@@ -48,9 +48,17 @@ type Config struct {
 	Frozen      []string
 	Autocast    alloc.DType
 	Kernel      string
+	Unread      Unread
 	Installed   []string // packages with their versions, of which Release and Libraries are made
 	NeedsBatch  bool     // some input must have a batch, as MaxBatch needs
 	Searches    bool     // the call is one of many in a search
+}
+
+// Unread says what of a model's settings was not read though it may bear on sizes.
+type Unread struct {
+	Keys                []string
+	Foreign             []string // of these, the keys that no code of transformers reads
+	Inference, Training float64  // what the upper bounds grow by: 0.5 is a half
 }
 
 type Input struct {

@@ -315,6 +315,9 @@ func (e estimated) writeNotes(w io.Writer, m estimate.Memory) {
 	if len(e.Assumed) > 0 {
 		fmt.Fprintf(w, "Assumed, as not given: %s\n", strings.Join(e.Assumed, " "))
 	}
+	if len(e.Report.NotRead) > 0 {
+		fmt.Fprintf(w, "Not read: %s\n", strings.Join(e.Report.NotRead, ", "))
+	}
 	for _, note := range e.Report.Notes {
 		fmt.Fprintf(w, "Note: %s\n", note)
 	}

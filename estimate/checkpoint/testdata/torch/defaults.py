@@ -1,4 +1,4 @@
-"""Write what transformers' configuration classes say, for package family: `make tables`.
+"""Write what the configurations of transformers and diffusers say, for package family: `make tables`.
 
     python defaults.py ../../../internal/family/defaults.json
 
@@ -9,16 +9,23 @@ Of each type of CONFIG_MAPPING, and of each class of a part that one of them has
               them, before any of them is computed from others; null where none is declared
     saved     what save_pretrained writes for a config of defaults, where that differs: values
               computed from others, and keys under other names
+    computed  keys that the class computes from others, whatever a file says
+    sought    keys that the class does not declare and that its code looks for all the same, with
+              what it takes without them
     names     attribute_map: other names of keys, with the name that save_pretrained writes
     parts     the configurations within: their type, and what they have where the file has no
               such part
 
-The row "" has what all classes share, and first stands the version of transformers. On stdout:
-what changed against the file.
+The row "" has what all classes share, and the keys that say how text is written. Models of diffusers
+have the defaults of their __init__. The versions of both libraries stand first. On stdout: what
+changed against the file.
 """
 
+import ast
+import glob
 import json
 import os
+import re
 import sys
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -26,10 +33,13 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "critical"
 
 import dataclasses
 import functools
+import inspect
 import warnings
 
+import diffusers
 import transformers
 from transformers import CONFIG_MAPPING
+from transformers import GenerationConfig
 from transformers.configuration_utils import PreTrainedConfig
 
 warnings.simplefilter("ignore")
@@ -91,6 +101,35 @@ def made(cls):
         return None
 
 
+SOUGHT = re.compile(r'(getattr\((?:self\.|text_|vision_|audio_)?config, |hasattr\((?:self\.)?config, |kwargs\.(?:get|pop)\()"(\w+)"(?:, ([^()]*?))?\)')
+
+
+@functools.cache
+def sought(folder):
+    """Return the keys that a model's files look for by name, with the usual values."""
+    keys = {}
+    for path in sorted(glob.glob(os.path.join(folder, "configuration_*.py")) + glob.glob(os.path.join(folder, "modeling_*.py"))):
+        with open(path) as f:
+            for call, key, usual in SOUGHT.findall(f.read()):
+                if call.startswith("kwargs") and "modeling_" in path:  # an argument of forward
+                    continue
+                try:
+                    keys[key] = plain(ast.literal_eval(usual)) if usual else None
+                except (ValueError, SyntaxError):
+                    keys[key] = None
+    return keys
+
+
+def overwritten(cls, key, value):
+    """Report whether the class computes a number anew whatever it is given."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return False
+    try:
+        return json.loads(cls(**{key: 2 * value + 2}).to_json_string(use_diff=False)).get(key) == value
+    except Exception:  # it is refused
+        return False
+
+
 def row(cls, named):
     """Return the row of a class. named returns the type of a part."""
     own = {k: v for k, v in declared(cls).items() if k not in within(cls)}
@@ -113,7 +152,10 @@ def row(cls, named):
         for k, v in written.items()
         if k not in WRITTEN and k not in parts and not k.startswith("_") and (k not in own or own[k] != v) and plain(v) is not None
     }
-    for name, value in (("saved", saved), ("names", dict(cls.attribute_map)), ("parts", parts)):
+    computed = [k for k, v in saved.items() if k not in own and overwritten(cls, k, v)]
+    read = sought(os.path.dirname(inspect.getfile(cls)))
+    other = {k: v for k, v in sorted(read.items()) if not k.startswith("_") and k not in own and k not in BASE and k not in saved and k not in parts}
+    for name, value in (("saved", saved), ("computed", computed), ("sought", other), ("names", dict(cls.attribute_map)), ("parts", parts)):
         if value:
             r[name] = value
     return r
@@ -146,13 +188,27 @@ def table():
         return spec.model_type if spec else ""
 
     rows = {name: row(cls, named) for cls, name in [*((c, n) for n, c in types.items()), *parts.items()]}
-    rows[""] = {"class": "PreTrainedConfig", "defaults": BASE, "names": {}}
-    return dict(sorted(rows.items()))
+    rows[""] = {"class": "PreTrainedConfig", "defaults": BASE, "generation": sorted(GenerationConfig._get_default_generation_params())}
+    return dict(sorted((rows | drawn()).items()))
+
+
+def drawn():
+    """Return the rows of diffusers' models, by class."""
+    rows = {}
+    for name in dir(diffusers.models):
+        cls = getattr(diffusers.models, name)
+        if not isinstance(cls, type) or not issubclass(cls, diffusers.ModelMixin) or not issubclass(cls, diffusers.ConfigMixin):
+            continue
+        parameters = inspect.signature(cls.__init__).parameters.values()
+        values = {p.name: plain(p.default) for p in parameters if p.default is not p.empty and p.name not in cls.ignore_for_config}
+        rows[name] = {"class": name, "defaults": values}
+    return rows
 
 
 def changes(old, new):
     """Yield what changed from one table to another."""
-    yield f"transformers {old.get('transformers', '?')} -> {new['transformers']}"
+    for library in ("transformers", "diffusers"):
+        yield f"{library} {old.get(library, '?')} -> {new[library]}"
     before, after = old.get("types", {}), new["types"]
     for name in sorted(before.keys() | after.keys()):
         if name not in before:
@@ -162,8 +218,8 @@ def changes(old, new):
             yield f"- {name}"
             continue
         a, b = before[name], after[name]
-        for what in ("defaults", "saved", "names", "parts"):
-            was, now = a.get(what, {}), b.get(what, {})
+        for what in ("defaults", "saved", "computed", "sought", "names", "parts", "generation"):
+            was, now = ({k: k for k in of} if isinstance(of, list) else of for of in (a.get(what, {}), b.get(what, {})))
             for key in sorted(was.keys() | now.keys()):
                 if key not in was:
                     yield f"  {name}: {what}: + {key} = {json.dumps(now[key])}"
@@ -180,11 +236,11 @@ def main():
     if os.path.exists(path):
         with open(path) as f:
             old = json.load(f)
-    new = {"transformers": transformers.__version__, "types": table()}
+    new = {"transformers": transformers.__version__, "diffusers": diffusers.__version__, "types": table()}
     # One line for each type: package family finds a line and decodes no other.
     lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in new["types"].items())
     with open(path, "w") as f:
-        f.write('{"transformers": ' + json.dumps(new["transformers"]) + ', "types": {\n' + lines + "\n}}\n")
+        f.write(f'{{"transformers": {json.dumps(new["transformers"])}, "diffusers": {json.dumps(new["diffusers"])}, "types": {{\n{lines}\n}}}}\n')
     print("\n".join(changes(old, new)))
 
 

@@ -308,6 +308,8 @@ func readUNet(c *family.Config, a *family.Model) {
 
 // unetSettings keeps an error for settings that Stable Diffusion's U-Nets do not have.
 func unetSettings(c *family.Config) {
+	c.Harmless("addition_time_embed_dim") // projection_class_embeddings_input_dim has the width that it leads to
+	c.Harmless("upcast_attention")        // scaled_dot_product_attention does not upcast
 	for _, s := range []struct{ key, usual string }{
 		{"mid_block_type", "UNetMidBlock2DCrossAttn"}, {"class_embed_type", ""}, {"encoder_hid_dim_type", ""},
 		{"time_embedding_type", "positional"}, {"resnet_time_scale_shift", "default"}, {"addition_embed_type", "text_time"},

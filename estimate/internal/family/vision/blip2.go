@@ -81,7 +81,10 @@ func readBLIP2(c *family.Config, a *family.Model) {
 		f.Number(&q.ffn, "intermediate_size", 3072)
 		f.Number(&q.every, "cross_attention_frequency", 2)
 		c.Number(&q.queries, "num_query_tokens", 32)
-		q.texts = f.Flag("use_qformer_text_input", false)
+		f.Harmless("encoder_hidden_size", "num_attention_heads") // the first is the tower's width; the second divides the width
+		if q.texts = f.Flag("use_qformer_text_input", false); !q.texts {
+			f.Harmless("vocab_size", "max_position_embeddings")
+		}
 		t.Own = q
 	}}.read(c, a)
 }

@@ -107,6 +107,7 @@ func (meanPlace) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 
 func readSwin(c *family.Config, a *family.Model) {
 	class := c.Class("SwinForImageClassification")
+	c.Harmless("hidden_size", "num_layers") // both follow from embed_dim and depths
 	if !c.Flag("qkv_bias", true) || c.Flag("use_absolute_embeddings", false) {
 		c.Unknown("qkv_bias, use_absolute_embeddings", "another value than the usual")
 	}

@@ -111,6 +111,7 @@ var encoders = []encoder{clipEncoder}
 // readEncoder reads the encoder of a vision_config. usual is its type where the file does not say it.
 func readEncoder(c *family.Config, t *family.Model, usual string) encoder {
 	v := c.Component("vision_config", "")
+	v.Harmless("projection_dim") // the encoder has no projection here
 	name := setting.Or(v.Name, usual)
 	i := slices.IndexFunc(encoders, func(e encoder) bool { return e.name == name })
 	if i < 0 {
