@@ -64,7 +64,7 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 		"another family":    {`"llama"`, `"rwkv"`, fmt.Sprintf("model_type: \"rwkv\" is none of the %d families that are known, which `gpumemtrack help estimate-models`", len(Families()))},
 		"another class":     {`LlamaForCausalLM`, `LlamaForMultipleChoice`, `architectures: LlamaForMultipleChoice is not supported for "llama": unknown architecture`},
 		"no family":         {`"model_type": "llama",`, ``, `it has no model_type`},
-		"an activation":     {`"silu"`, `"xielu"`, `activation: xielu is not supported`},
+		"an activation":     {`"silu"`, `"laplace"`, `activation: laplace is not supported`},
 		"key missing":       {`"hidden_size": 64,`, ``, `hidden_size: the key is missing`},
 		"key null":          {`"hidden_size": 64`, `"hidden_size": null`, `hidden_size: the key is missing`},
 		"zero":              {`"hidden_size": 64`, `"hidden_size": 0`, `hidden_size: 0 is not a number from 1`},

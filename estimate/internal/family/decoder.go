@@ -139,13 +139,15 @@ func (b DecoderBlock) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 // decoderBlock makes the block with the MLP or mixture.
 func (c Transformer) decoderBlock(s style, kind BlockKind, mlp tape.Layer) tape.Layer {
 	parts := blockParts{norm: s.norm(c), dropout: c.Drop(), attention: tape.As(s.names.attention, c.attention(s, kind)), mlp: tape.As(s.names.mlp, mlp)}
-	if own := c.recurrent(); own != nil && kind&Recurrent != 0 {
-		parts.attention = own.part
-	}
 	if c.Latent != nil {
 		latent := *c.Latent
 		latent.Hidden, latent.Heads = c.Hidden, c.Heads
 		parts.attention.Layer = latent
+	}
+	if own := c.recurrent(); own != nil && kind&Recurrent != 0 {
+		if parts.recurrent = own.part; !own.beside {
+			parts.attention = own.part
+		}
 	}
 	return s.block(c, parts)
 }
@@ -186,12 +188,13 @@ type recurrence struct {
 	part    tape.Named
 	windows int64 // elements in the type of activations: the last inputs of a convolution
 	states  int64 // elements in float32
+	beside  bool  // the block has attention too
 }
 
 // replaced returns a recurrence that keeps such states.
 func replaced(name string, part tape.Layer, of func() (windows, states int64)) *recurrence {
 	windows, states := of()
-	return &recurrence{tape.As(name, part), windows, states}
+	return &recurrence{part: tape.As(name, part), windows: windows, states: states}
 }
 
 // recurrent returns the family's recurrence, or nil.
@@ -231,6 +234,7 @@ type decoderNames struct{ root, embed, blocks, last, attention, mlp, head string
 type blockParts struct {
 	norm, dropout  tape.Layer
 	attention, mlp tape.Named
+	recurrent      tape.Named // of Recurrent blocks; also the attention, unless both are in the block
 }
 
 // style returns the family's style, with Llama's in place of what it leaves out.

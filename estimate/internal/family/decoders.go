@@ -11,4 +11,8 @@ var Decoders = []*Family{
 	ErnieMoE,
 	EXAONE,
 	Apertus,
+	Bamba,
+	FalconH1,
+	NemotronH,
+	KimiLinear,
 }

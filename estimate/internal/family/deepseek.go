@@ -55,8 +55,8 @@ func deepSeek(c *Config, a *Model, dense int) {
 	c.Number(&latent.RopeSize, "qk_rope_head_dim", 64)
 	c.Number(&latent.NopeSize, "qk_nope_head_dim", 128)
 	c.Number(&latent.ValueSize, "v_head_dim", 128)
-	if shared < 0 || shared > MaxBlocks {
-		c.Fail("n_shared_experts", "%d is not a number from 0 to %d", shared, MaxBlocks)
+	if shared = max(0, shared); shared > MaxBlocks {
+		c.Fail("n_shared_experts", "%d are more than %d", shared, MaxBlocks)
 	}
 	c.optional(&latent.QueryRank, "q_lora_rank") // null means one projection for queries
 	a.DenseBlocks = max(0, min(c.Whole("first_k_dense_replace", dense), a.Blocks))

@@ -33,9 +33,7 @@ var GraniteHybrid = &Family{
 var Jamba = &Family{
 	Name: "Jamba",
 	style: style{
-		still: true, names: decoderNames{last: "final_layernorm", mlp: "feed_forward"}, block: func(_ Transformer, b blockParts) tape.Layer {
-			return normedBeforeAs(b, "input_layernorm", "pre_ff_layernorm", "", "")
-		}, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return routedBy(m, layer.RoundedRouter) },
+		still: true, names: decoderNames{last: "final_layernorm", mlp: "feed_forward"}, block: preFF, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return routedBy(m, layer.RoundedRouter) },
 		recurrent: func(c Transformer) *recurrence {
 			s := *stateSpace(c)
 			return replaced("mamba", layer.MambaMixer{Hidden: c.Hidden, StateSpace: s}, s.States)
@@ -75,14 +73,7 @@ func readGraniteHybrid(c *Config, a *Model) {
 	if c.Whole("num_local_experts", 8) > 0 {
 		c.mixture(a, "num_local_experts", 8, 2)
 	}
-	s := layer.HeadSpace{Bias: c.Flag("mamba_proj_bias", false), Plain: !c.Flag("mamba_conv_bias", true)}
-	a.Own = &s
-	c.Times(&s.Inner, "mamba_expand", a.Hidden, c.Ratio("mamba_expand", 2))
-	c.Number(&s.Heads, "mamba_n_heads", 128)
-	c.Number(&s.State, "mamba_d_state", 256)
-	c.Number(&s.Groups, "mamba_n_groups", 1)
-	c.Number(&s.Kernel, "mamba_d_conv", 4)
-	c.Number(&s.Chunk, "mamba_chunk_size", usualChunk)
+	c.headSpace(a)
 	types := c.layerTypes(a)
 	a.mark(Recurrent, func(block int) bool {
 		return types == nil || types[block] == "mamba" || types[block] == "linear_attention"
@@ -90,6 +81,19 @@ func readGraniteHybrid(c *Config, a *Model) {
 	if c.Word("position_embedding_type") != "rope" {
 		a.mark(NoRotation, func(int) bool { return true })
 	}
+}
+
+// headSpace reads the sizes of Mamba 2's mixer by the names that they have in hybrids.
+func (c *Config) headSpace(a *Model) *layer.HeadSpace {
+	s := &layer.HeadSpace{Bias: c.Flag("mamba_proj_bias", false), Plain: !c.Flag("mamba_conv_bias", true)}
+	a.Own, s.OutBias = s, s.Bias
+	c.Times(&s.Inner, "mamba_expand", a.Hidden, c.Ratio("mamba_expand", 2))
+	c.Number(&s.Heads, "mamba_n_heads", 128)
+	c.Number(&s.State, "mamba_d_state", 256)
+	c.Number(&s.Groups, "mamba_n_groups", 1)
+	c.Number(&s.Kernel, "mamba_d_conv", 4)
+	c.Number(&s.Chunk, "mamba_chunk_size", usualChunk)
+	return s
 }
 
 func readJamba(c *Config, a *Model) {

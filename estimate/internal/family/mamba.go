@@ -116,7 +116,7 @@ func readMamba2(c *Config, a *Model) {
 	c.Number(&a.Blocks, "num_hidden_layers", 0)
 	c.Number(&a.Vocab, "vocab_size", 0)
 	s := layer.HeadSpace{Bias: c.Flag("use_bias", false), Plain: !c.Flag("use_conv_bias", true)}
-	a.Own = &s
+	a.Own, s.OutBias = &s, s.Bias
 	c.Times(&s.Inner, "expand", a.Hidden, c.Ratio("expand", 2))
 	c.Number(&s.Heads, "num_heads", 128)
 	c.Number(&s.State, "state_size", 128)

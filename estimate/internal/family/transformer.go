@@ -20,6 +20,7 @@ const (
 	Sparse                           // it has a mixture; if no block is marked, all blocks after DenseBlocks have one
 	Borrowing                        // it uses the keys and values of the last earlier block with a window, or without one, as it has itself
 	Thinned                          // the MLP sets most elements of its middle to 0
+	Unattended                       // it has neither attention nor a recurrence
 )
 
 // Kind returns the kind of a block.
@@ -253,10 +254,12 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 	recurrent := c.recurrent()
 	for i := range min(c.Blocks, len(c.Kinds)) {
 		switch {
-		case c.Kinds[i]&Borrowing != 0:
+		case c.Kinds[i]&(Borrowing|Unattended) != 0:
 			attend--
 		case c.Kinds[i]&Recurrent != 0 && recurrent != nil:
-			attend--
+			if !recurrent.beside {
+				attend--
+			}
 			fixed, states = setting.AddSat(fixed, recurrent.windows), setting.AddSat(states, recurrent.states)
 		case c.Kinds[i]&Windowed == 0:
 			full++

@@ -21,6 +21,7 @@ type LatentAttention struct {
 	RopeSize      int  // elements that rotate; all heads share the keys' part
 	ValueSize     int  // elements of a head's value
 	Bias          bool // of the narrow projections, and of the output's
+	Still         bool // nothing rotates, as in Kimi Linear
 	Complex       bool // rotation multiplies complex numbers in float32, as in DeepSeek V2
 	// Whole says that llama.cpp caches keys and values of all heads, as for other models. It does
 	// so for files from before April 2025, whose kv_b is one tensor.
@@ -90,9 +91,12 @@ func (l LatentAttention) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	both := t.Apply(narrow, x)
 	parts := t.Split(both, 2, l.KVRank, l.RopeSize)
 	latent := t.Apply(norm, parts[0])
-	rotatedQ, rotatedK := l.rotate(t, q, l.Heads), l.rotate(t, parts[1], 1)
-	rotatedQ = t.Op(tape.Op{In: []tape.Tensor{q, rotatedQ}, Shape: q.Shape}) // joined with the part that does not rotate
-	latent = t.View(latent, latent.Dim(0), 1, latent.Dim(1), latent.Dim(2))  // as a single head, as a cache would hold it
+	rotatedQ, rotatedK := q, parts[1]
+	if !l.Still {
+		rotatedQ, rotatedK = l.rotate(t, q, l.Heads), l.rotate(t, parts[1], 1)
+		rotatedQ = t.Op(tape.Op{In: []tape.Tensor{q, rotatedQ}, Shape: q.Shape}) // joined with the part that does not rotate
+	}
+	latent = t.View(latent, latent.Dim(0), 1, latent.Dim(1), latent.Dim(2)) // as a single head, as a cache would hold it
 	kv := t.View(t.Apply(wide, latent), latent.Dim(0), latent.Dim(2), l.wide())
 	heads := t.Split(kv, 2, l.Heads*l.NopeSize, l.Heads*l.ValueSize)
 	k := t.Op(tape.Op{In: []tape.Tensor{heads[0], rotatedK}, Shape: q.Shape})
@@ -107,13 +111,13 @@ func (l LatentAttention) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 // attend is attention for heads whose values may differ from their keys in size.
 func (l LatentAttention) attend(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 	size := l.NopeSize + l.RopeSize
-	plain := l.ValueSize != size && t.On() == setting.CPU
+	unfused := l.ValueSize != size && t.On() == setting.CPU
 	var mask []tape.Own
 	if l.Indexer != nil { // of the tokens that the indexer has not selected, converted to numbers
 		mask = []tape.Own{{Shape: alloc.Shape{q.Dim(0), 1, q.Dim(1), Seen(t, k.Dim(1))}}}
 	}
-	y := Sdpa{Heads: l.Heads, Size: size, plain: plain, own: mask}.Attend(t, q, k, v)
-	if plain {
+	y := Sdpa{Heads: l.Heads, Size: size, unfused: unfused, own: mask}.Attend(t, q, k, v)
+	if unfused {
 		return y
 	}
 	return t.Copy(y) // in the order of the heads, joined

@@ -177,9 +177,22 @@ type HeadSpace struct {
 	Groups int  // groups of heads that share B and C
 	Kernel int  // of the convolution
 	Chunk  int  // tokens that are computed at once
-	Bias   bool // of the projections
 	Plain  bool // the convolution has no bias
+
+	Bias, OutBias bool // of the projections of input and output
+	Scaled        bool // the input, and each feature of its projection, are multiplied by constants
+	Gate          Gate // of the output
 }
+
+// Gate says how the mixer of Mamba 2 applies the gate to its output.
+type Gate uint8
+
+// The gates.
+const (
+	GateFirst Gate = iota // the gated output is normed, in groups
+	NormFirst             // the normed output is gated
+	GateAlone             // there is no norm
+)
 
 // mixed returns the channels of the convolution: those of the values, B and C.
 func (l HeadSpace) mixed() int {
@@ -203,12 +216,15 @@ func (HeadMixer) Kind() string { return "Mamba2Mixer" }
 
 func (l HeadMixer) parts() tape.Sequential {
 	inner := min(l.Inner, setting.MaxField/4)
-	return tape.Sequential{
+	parts := tape.Sequential{
 		tape.As("in_proj", Linear{In: l.Hidden, Out: inner + l.mixed() + min(l.Heads, setting.MaxField/4), NoBias: !l.Bias}),
 		tape.As("conv1d", Conv1d{In: l.mixed(), Out: l.mixed(), Kernel: l.Kernel, Padding: l.Kernel - 1, Groups: l.mixed(), NoBias: l.Plain}),
-		tape.As("norm", groupedNorm{l.Inner, l.Groups}),
-		tape.As("out_proj", Linear{In: l.Inner, Out: l.Hidden, NoBias: !l.Bias}),
+		tape.As("out_proj", Linear{In: l.Inner, Out: l.Hidden, NoBias: !l.OutBias}),
 	}
+	if l.Gate != GateAlone {
+		parts = append(parts, tape.As("norm", groupedNorm{l.Inner, l.Groups, l.Gate == NormFirst}))
+	}
+	return parts
 }
 
 func (l HeadMixer) Declare(d *tape.Declaration) {
@@ -224,6 +240,9 @@ func (l HeadMixer) Declare(d *tape.Declaration) {
 	d.Param("dt_bias", l.Heads)
 	d.Param("A_log", l.Heads)
 	d.Param("D", l.Heads)
+	if l.Scaled {
+		d.Buffer("mup_vector", 1, 1, l.Inner+l.mixed()+l.Heads)
+	}
 	l.parts().Declare(d)
 }
 
@@ -232,14 +251,24 @@ func (l HeadMixer) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	Ran.Of(t).Stepwise, Ran.Of(t).Recurrent = true, true
 	f := tape.Flow{Tape: t, Parts: l.parts()}
 	length := x.Dim(1)
-	from := f.Split(f.Call("in_proj", x), 2, l.Inner, l.mixed(), l.Heads)
+	d := x.DType
+	if l.Scaled {
+		x = f.Scale(x)
+	}
+	projected := f.Call("in_proj", x)
+	if l.Scaled {
+		projected = f.Scale(projected)
+	}
+	from := f.Split(projected, 2, l.Inner, l.mixed(), l.Heads)
 	y := f.Call("conv1d", f.Permute(from[1], 0, 2, 1))
 	y = f.Permute(f.Apply(SiLU{}, f.Part(y, 2, length)), 0, 2, 1)
 	y = l.scan(t, y, from[2])
-	*outputGate.Of(t) = from[0]
-	y = f.Call("norm", y)
-	y = f.In(x.DType, y)
-	return f.Call("out_proj", y)
+	if *outputGate.Of(t) = from[0]; l.Gate == GateAlone {
+		y = f.Mul(y, f.Apply(SiLU{}, from[0]))
+	} else {
+		y = f.Call("norm", y)
+	}
+	return f.Call("out_proj", f.In(d, y))
 }
 
 // scan runs through the sequence chunk by chunk, in float32 (mamba2_chunk_scan of transformers).
@@ -291,8 +320,11 @@ func (l HeadMixer) scan(t *tape.Tape, y, steps tape.Tensor) tape.Tensor {
 	return out
 }
 
-// groupedNorm is an RMSNorm of groups of features after a gate, in float32.
-type groupedNorm struct{ size, groups int }
+// groupedNorm is an RMSNorm of groups of features after a gate, or before it, in float32.
+type groupedNorm struct {
+	size, groups int
+	first        bool // the norm comes before the gate
+}
 
 func (groupedNorm) Kind() string { return "RMSNormGated" }
 
@@ -301,7 +333,13 @@ func (l groupedNorm) Declare(d *tape.Declaration) { d.Param("weight", l.size) }
 func (l groupedNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	gate := *outputGate.Of(t)
 	gate = t.Widen(gate)
-	x = t.Mul(x, t.Apply(SiLU{}, gate))
+	if l.first {
+		return t.Mul(l.norm(t, x), t.Apply(SiLU{}, gate))
+	}
+	return l.norm(t, t.Mul(x, t.Apply(SiLU{}, gate)))
+}
+
+func (l groupedNorm) norm(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	o := tape.Op{
 		In: []tape.Tensor{x}, Shape: x.Shape, Params: true, Keep: []tape.Tensor{x}, KeepOwn: []tape.Own{{Shape: t.Resized(x.Shape, l.groups)}},
 		FLOPs: setting.Flops(x.Shape, 4), BackwardWorkspace: 2 * t.Size(x),

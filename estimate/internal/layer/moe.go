@@ -18,6 +18,7 @@ type MoE struct {
 	Groups        int        // groups of experts, from which a SigmoidRouter chooses by the best two experts of each; 0 means none
 	TopGroups     int        // number of groups that a token may use
 	Unscaled      bool       // the weights of a token's experts are not divided by their sum
+	Ungated       bool       // the experts have no gate, as in Nemotron-H
 	SharedGate    bool       // a gate scales the output of Shared, as in Qwen2-MoE
 	Activation    Activation // the zero value is SiLU
 }
@@ -121,6 +122,9 @@ func Routed(t *tape.Tape, scores tape.Tensor) {
 
 // routed holds the scores of the last router that ran.
 var routed tape.Slot[tape.Tensor]
+
+// Gate returns the router.
+func (l MoE) Gate() tape.Layer { return router{l} }
 
 type router struct{ MoE }
 
@@ -241,13 +245,28 @@ type Experts struct{ MoE }
 func (l Experts) Kind() string { return "Experts(" + strconv.Itoa(l.Experts) + ")" }
 
 func (l Experts) Declare(d *tape.Declaration) {
-	declareExpert(d, tape.Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, 2 * l.FFN, l.Hidden}, Split: true})
+	up := "gate_up_proj"
+	if l.Ungated {
+		up = "up_proj"
+	}
+	declareExpert(d, tape.Param{Name: up, Shape: alloc.Shape{l.Experts, l.up(), l.Hidden}, Split: true})
 	declareExpert(d, tape.Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.Hidden, l.FFN}, Split: true, Apart: true})
 	d.Layer("act_fn", l.Activation.Layer(UseSiLU))
 }
 
+// up returns the width of the first projection.
+func (l MoE) up() int {
+	if l.Ungated {
+		return l.FFN
+	}
+	return 2 * l.FFN
+}
+
 func (l Experts) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return l.Visit(t, x, func(both tape.Tensor) tape.Tensor {
+		if l.Ungated {
+			return t.Call("act_fn", l.Activation.Layer(UseSiLU), both)
+		}
 		parts := t.Parts(both, l.FFN, l.FFN)
 		gate := t.Call("act_fn", l.Activation.Layer(UseSiLU), parts[0])
 		return t.Mul(gate, parts[1])
@@ -274,8 +293,8 @@ func (l MoE) Visit(t *tape.Tape, x tape.Tensor, gate func(both tape.Tensor) tape
 	order := tape.Own{Shape: alloc.Shape{visits}, DType: alloc.Int64}
 	selected := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{visits, l.Hidden}, KeepOwn: []tape.Own{order, order}})
 	both := l.project(t, selected, tape.Op{
-		Shape: alloc.Shape{visits, 2 * l.FFN}, Split: t.Cfg.Sharding.Tensor > 1,
-		KeepOwn: []tape.Own{{Shape: alloc.Shape{l.Experts}, DType: alloc.Int32}}, FLOPs: setting.FLOPs(visits, 2*l.FFN, l.Hidden, 2),
+		Shape: alloc.Shape{visits, l.up()}, Split: t.Cfg.Sharding.Tensor > 1,
+		KeepOwn: []tape.Own{{Shape: alloc.Shape{l.Experts}, DType: alloc.Int32}}, FLOPs: setting.FLOPs(visits, l.up(), l.Hidden, 2),
 	}, bias)
 	middle := gate(both)
 	down := l.project(t, middle, tape.Op{Shape: selected.Shape, Gather: true, Apart: true, FLOPs: setting.FLOPs(visits, l.Hidden, l.FFN, 2)}, bias)

@@ -36,6 +36,7 @@ type RMSNorm struct {
 	Mixed   bool // the input is multiplied in its own type, as in T5
 	Powered bool // the root is a power, whose base is kept, and the weight is cast to float32, as in Gemma 3n
 	Plain   bool // there is no weight
+	Widens  bool // the weight is cast to float32, as in Nemotron-H
 }
 
 func (l BatchNorm) Declare(d *tape.Declaration) {
@@ -182,7 +183,7 @@ func (l RMSNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 		o.Workspace, _ = normal.Shape.Bytes(setting.Or(normal.DType, x.DType))
 		o.Workspace = min(o.Workspace, setting.MaxTotal)
 	}
-	if l.Shifted || l.Powered && wide && !l.Plain {
+	if l.Shifted || (l.Powered || l.Widens) && wide && !l.Plain {
 		o.KeepOwn = append(o.KeepOwn, tape.Own{Shape: alloc.Shape{l.Size}, DType: alloc.Float32})
 	}
 	// The derivative of the mean of squares takes five float32 tensors like the input. Some of them

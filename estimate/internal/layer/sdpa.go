@@ -13,6 +13,7 @@ import (
 type Sdpa struct {
 	Heads, Size int
 	plain       bool // the scores are held in memory
+	unfused     bool // PyTorch has no kernel for it
 	dropout     float64
 	masks       []tape.Tensor // masks that others read too
 	own         []tape.Own    // a mask that the operation makes
@@ -25,7 +26,7 @@ func (l Sdpa) Attend(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 	scores := alloc.Shape{q.Dim(0), l.Heads, q.Dim(1), Seen(t, k.Dim(1))}
 	out := t.Resized(q.Shape, l.Heads*(v.Dim(2)/max(1, k.Dim(2)/l.Size)))
 	trained := len(l.masks) > 0 && l.masks[0].NeedsGrad() // flash attention cannot train a mask
-	if l.plain = l.plain || t.Cfg.Kernel == setting.EagerAttention; l.plain || (l.dropout > 0 || trained) && t.On() == setting.CPU {
+	if l.plain = l.plain || t.Cfg.Kernel == setting.EagerAttention; l.plain || l.unfused || (l.dropout > 0 || trained) && t.On() == setting.CPU {
 		return l.math(t, q, k, v, scores, out)
 	}
 	kept := append([]tape.Tensor{q, k, v}, l.masks...)
@@ -113,7 +114,7 @@ func (l Attention) kernel(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 	case t.Cfg.Release.Before(2, 5):
 		k, v = l.repeated(t, q, k, v)
 	}
-	return Sdpa{l.Heads, l.Size(), l.Plain, l.Dropout, shared, mask}.Attend(t, q, k, v)
+	return Sdpa{Heads: l.Heads, Size: l.Size(), plain: l.Plain, dropout: l.Dropout, masks: shared, own: mask}.Attend(t, q, k, v)
 }
 
 // repeated returns keys and values repeated for each query head of their group. A single head is

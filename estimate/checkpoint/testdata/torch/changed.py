@@ -67,7 +67,7 @@ def alternatives(key, value):
         none = [None] if key.endswith(("_rank", "head_dim", "_window", "_layers_list")) else []
         return [value * 2, max(1, value // 2), value + max(1, value // 2)] + none
     if value is None:
-        return [2, 64, True, 0]
+        return [64] if key.endswith("_rank") else [2, 64, True, 0]
     if isinstance(value, float):
         return [value * 2, value / 2] if any(word in key for word in ("ratio", "expan", "multiplier", "factor")) else []
     if isinstance(value, str):
