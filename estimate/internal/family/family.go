@@ -34,7 +34,8 @@ type Family struct {
 	// fullHeads returns the number of heads of keys and values and their size in blocks without a window, if the other
 	// blocks have others.
 	fullHeads func(Transformer) (heads, size int)
-	// Tower returns the named parts of a tower, which read each other's output; the last returns vectors of the text's width.
+	// Tower returns the parts of a tower, which read each other's output; the last returns vectors of the text's width.
+	// Those with parameters have names.
 	Tower  func(c Transformer, width int) []tape.Layer
 	Look   func(Transformer) (Look, error) // what the processor makes of an image of the Prompt; nil means that the tower cannot run
 	Masked bool                            // where a tower ran, the text's attention gets a mask, as tokens of an image see each other

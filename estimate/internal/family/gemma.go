@@ -10,7 +10,7 @@ import (
 var Gemma = &Family{
 	Name:  "Gemma",
 	style: style{untabled: true, scaled: true, mlp: gemmaMLP, norm: gemmaNorm, attention: func(_ Transformer, a *layer.Attention) { a.Shifted = true }},
-	Types: []Type{{Name: "gemma", Base: "GemmaModel", Read: readGemma}},
+	Types: []Type{{Name: "gemma", Base: "GemmaModel", Read: readGemma, Text: true}},
 	GGUF:  []GGUF{{Name: "gemma", Biases: true}},
 }
 
@@ -21,7 +21,7 @@ var Gemma2 = &Family{
 		return normedAround(b, "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
 	}},
 	Types: []Type{
-		{Name: "gemma2", Base: "Gemma2Model", Read: readGemma2},
+		{Name: "gemma2", Base: "Gemma2Model", Read: readGemma2, Text: true},
 		{Name: "gemma3_text", Base: "Gemma3TextModel", Read: readGemma3},
 	},
 	GGUF: []GGUF{
@@ -38,7 +38,9 @@ func gemmaMLP(c Transformer) tape.Layer {
 	return layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseGELUTanh), Bias: c.Bias, Thinned: c.kind&Thinned != 0}
 }
 
-func gemma2Attention(_ Transformer, a *layer.Attention) { a.Masks, a.Shifted = 2, true }
+func gemma2Attention(c Transformer, a *layer.Attention) {
+	a.Masks, a.Shifted, a.OutBias = 2, true, c.QKVBias
+}
 
 // gemma3Rotations returns the number of rotary tables: in Gemma 3, layers with a window and those
 // without have their own.
@@ -74,7 +76,7 @@ func readGemma3(c *Config, a *Model) {
 // gemma2 reads what Gemma 2 and 3 have in common.
 func gemma2(c *Config, a *Model) {
 	c.decoder(a, 4, true)
-	c.noBias()
+	a.QKVBias = c.Flag("attention_bias", false) // and that of the output
 	c.Activation(a, c.Word("hidden_activation"), "gelu_pytorch_tanh")
 	c.Number(&a.HeadSize, "head_dim", 256)
 }

@@ -251,6 +251,7 @@ func (l factor) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 // readGemma3n reads the text model of Gemma 3n.
 func readGemma3n(c *Config, a *Model) {
 	gemma2(c, a)
+	c.noBias()
 	var altUp AltUp
 	c.Number(&a.KVHeads, "num_key_value_heads", 2)
 	c.Number(&altUp.Inputs, "altup_num_inputs", 4)

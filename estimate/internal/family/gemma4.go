@@ -140,6 +140,7 @@ func (l gemma4Router) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 
 func readGemma4(c *Config, a *Model) {
 	gemma2(c, a)
+	c.noBias()
 	a.QKNorm, a.CappedLogits = layer.NormHeads, c.Has("final_logit_softcapping")
 	c.Windows(a, 512, each(6))
 	last := a.kinds()

@@ -27,7 +27,10 @@ type Look struct {
 
 // merged runs a tower over the model's second input, one part after another, and puts its vectors in
 // the place of the tokens that stand for them (Tensor.masked_scatter, in the models' forward).
-type merged struct{ tower tape.Sequential }
+type merged struct {
+	tower  tape.Sequential
+	masked bool // the text's attention gets a mask
+}
 
 func (l merged) Declare(d *tape.Declaration) { l.tower.Declare(d) }
 
@@ -41,12 +44,24 @@ func (l merged) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 		return l.tower.Forward(t, t.View(images, append([]int{-1}, images.Shape[2:]...)...))
 	})
 	t.Width(vectors, -1, x.Dim(-1), "elements in a vector")
-	vectors = t.Cat(0, t.View(vectors, -1, x.Dim(-1)))
 	mask := t.Const(alloc.Bool, x.Dim(0), x.Dim(1))
 	o := tape.Op{In: []tape.Tensor{x, vectors}, Shape: x.Shape, Keep: []tape.Tensor{mask}}
 	o.Workspace, o.BackwardWorkspace = scattering(t, x, vectors)
 	Return(t, vectors, mask)
+	if l.masked {
+		Return(t, t.Const(alloc.Bool, x.Dim(0), 1, x.Dim(1), x.Dim(1)))
+	}
 	return t.Op(o)
+}
+
+// Listed joins the vectors that a tower returns in a list, with one tensor for each image.
+var Listed = tape.Inline(listed{})
+
+type listed struct{}
+
+func (listed) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	Return(t, x)
+	return t.Cat(0, t.View(x, -1, x.Dim(-1)))
 }
 
 // scattering returns the workspaces of masked_scatter and of its backward pass, which selects from

@@ -80,12 +80,13 @@ func (c Transformer) towers() []tape.Layer {
 		}
 		parts := tower.Family.Tower(*tower, c.Hidden)
 		if tower.Prompt != nil {
-			layers = append(layers, tape.Inline(merged{parts}))
+			layers = append(layers, tape.Inline(merged{parts, tower.Family.Masked}))
 			continue
 		}
 		for _, part := range parts {
-			named := part.(tape.Named)
-			layers = append(layers, tape.As(named.Name, Held{named.Layer}))
+			if named, ok := part.(tape.Named); ok { // what has no name has no parameters
+				layers = append(layers, tape.As(named.Name, Held{named.Layer}))
+			}
 		}
 	}
 	return layers

@@ -106,8 +106,12 @@ func (l Attention) kernel(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 		biases := l.Bias.add(t, l.Heads, length, seen)
 		shared = []tape.Tensor{biases}
 	case t.Cfg.Kernel == setting.FlashAttention: // it takes windows and lengths of sequences as arguments
+	case l.Packs:
+		makeMask(t, 1, 1, length, seen)
+		shared = []tape.Tensor{masks.Of(t).of}
 	case l.Masked:
 		mask = []tape.Own{{Shape: alloc.Shape{batch, 1, length, seen}}}
+		k, v = l.repeated(t, q, k, v)
 	case l.Window > 0 && seen >= l.Window: // masking_utils.py leaves the mask out below
 		mask = []tape.Own{{Shape: alloc.Shape{batch, 1, length, seen}}}
 		k, v = l.repeated(t, q, k, v)

@@ -482,6 +482,13 @@ func (t *Tape) From(x Tensor, dim, n int) Tensor {
 	return y
 }
 
+// Transposed returns x as it is if its dimensions but the first lie in memory in another order than in its shape, as what
+// a convolution of patches made does. Sums keep that order.
+func (t *Tape) Transposed(x Tensor) Tensor {
+	x.irregular = x.irregular || x.Dim(0) > 1
+	return x
+}
+
 // Split divides x along a dimension into parts of these lengths, in the same memory, as torch.split
 // and torch.chunk do. The backward pass joins their gradients in a new tensor.
 func (t *Tape) Split(x Tensor, dim int, lengths ...int) []Tensor {

@@ -15,6 +15,7 @@ A model with "labels" is given labels, so that transformers computes the loss of
 
 import gc
 import json
+import math
 import os
 import sys
 import tempfile
@@ -43,12 +44,14 @@ def images_in_prompt(model, dtype, text, images, size):
     The number of these tokens is that of the vectors that the model makes of the images."""
     c, v = model.config, model.config.vision_config
     total = BATCH * images
-    given = PIXELS.get(c.model_type, whole_image)(c, v, total, *size, dtype)
+    given = (in_patches if v.model_type == "pixtral" else PIXELS.get(c.model_type, whole_image))(c, v, total, *size, dtype)
     token = next(getattr(c, k) for k in ("image_token_id", "image_token_index") if hasattr(c, k))
     with torch.no_grad():
         made = (model.model if hasattr(model, "model") else model).get_image_features(**given, return_dict=True).pooler_output
     made = sum(x.numel() // x.shape[-1] for x in (made if isinstance(made, (list, tuple)) else [made])) // BATCH
     text["input_ids"][:, 1 : 1 + made] = token
+    if c.model_type in ("gemma3", "paligemma"):
+        text["token_type_ids"] = (text["input_ids"] == token).long() if c.model_type == "gemma3" else torch.zeros_like(text["input_ids"])
     return {**text, **given}
 
 
@@ -56,8 +59,26 @@ def whole_image(c, v, total, width, height, dtype):
     return {"pixel_values": torch.randn(total, 3, v.image_size, v.image_size, dtype=dtype)}
 
 
+def in_patches(c, v, total, width, height, dtype):
+    """Pixtral: the longer side is at most that of the encoder's images, and both sides are whole patches."""
+    square = v.patch_size * getattr(c, "spatial_merge_size", 1)
+    ratio = max(max(width, height) / v.image_size, 1)
+    width, height = (math.ceil(math.floor(side / ratio) / square) * square for side in (width, height))
+    return {"pixel_values": torch.randn(total, 3, height, width, dtype=dtype), "image_sizes": torch.tensor([[height, width]] * total)}
+
+
+def in_tiles(c, v, total, width, height, dtype):
+    """LLaVA-NeXT and LLaVA-OneVision: the whole image and tiles of it."""
+    from transformers.models.llava_next.modeling_llava_next import image_size_to_num_patches
+
+    several = c.model_type == "llava_onevision" and total > BATCH
+    tiles = 1 if several else image_size_to_num_patches([height, width], c.image_grid_pinpoints, v.image_size)
+    given = {"pixel_values": torch.randn(total, tiles, 3, v.image_size, v.image_size, dtype=dtype), "image_sizes": torch.tensor([[height, width]] * total)}
+    return {**given, "batch_num_images": torch.tensor([total // BATCH] * BATCH)} if several else given
+
+
 # What the processors of other families give their models.
-PIXELS = {}
+PIXELS = {"mistral3": in_patches, "llava_next": in_tiles, "llava_onevision": in_tiles}
 
 
 def inputs(model, dtype, length, images=0, size=(1024, 1024)):

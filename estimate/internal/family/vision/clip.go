@@ -33,11 +33,11 @@ var clipEncoder = encoder{
 			tape.As("post_layernorm", layer.LayerNorm{Size: c.Hidden}),
 		}
 	},
-	run: func(f *tape.Flow, c family.Transformer, x tape.Tensor) []tape.Tensor {
+	run: func(f *tape.Flow, c family.Transformer, x tape.Tensor) ([]tape.Tensor, tape.Tensor) {
 		states := throughBlocks(f, "encoder.layers", c.Blocks, f.Call("pre_layrnorm", f.Call("embeddings", x)))
 		last := states[len(states)-1]
-		family.Return(f.Tape, last, f.Call("post_layernorm", f.Apply(family.First{}, last)))
-		return states
+		family.Return(f.Tape, f.Call("post_layernorm", f.Apply(family.First{}, last)))
+		return states, last
 	},
 }
 

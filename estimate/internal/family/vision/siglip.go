@@ -17,10 +17,47 @@ var SigLIP = &family.Family{
 	Types:  []family.Type{{Name: "siglip", Base: "SiglipModel", Read: readSigLIP}},
 }
 
+// siglipEncoder is SigLIP's image tower.
+var siglipEncoder = encoder{
+	name: "siglip_vision_model",
+	read: func(c *family.Config, t *family.Model) {
+		towerNumbers(c, &t.Transformer)
+		c.Activation(t, c.Word("hidden_act"), "gelu_pytorch_tanh")
+		t.Pooler = c.Flag("vision_use_head", true)
+	},
+	parts: func(c family.Transformer) tape.Sequential {
+		side := min(c.Side(), setting.MaxField)
+		parts := tape.Sequential{
+			tape.As("embeddings", tape.Sequential{
+				tape.As("patch_embedding", c.PatchConv(false)),
+				tape.Inline(family.FlatPatches{}),
+				tape.As("position_embedding", family.Positions{Num: int(min(setting.FLOPs(side, side), setting.MaxField)), Dim: c.Hidden, Buffered: true}),
+			}),
+			tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseGELUTanh)}),
+			tape.As("post_layernorm", layer.LayerNorm{Size: c.Hidden}),
+		}
+		if c.Pooler {
+			parts = append(parts, tape.As("head", probe{c}))
+		}
+		return parts
+	},
+	run: func(f *tape.Flow, c family.Transformer, x tape.Tensor) ([]tape.Tensor, tape.Tensor) {
+		states := throughBlocks(f, "encoder.layers", c.Blocks, f.Call("embeddings", x))
+		output := f.Call("post_layernorm", states[len(states)-1])
+		if c.Pooler {
+			family.Return(f.Tape, f.Call("head", output))
+		}
+		for i := range states { // as the convolution left the patches
+			states[i] = f.Transposed(states[i])
+		}
+		return states, output
+	},
+}
+
 // siglipPair builds SigLIP, whose image tower ends in attention with a learned query.
 func siglipPair(c family.Transformer) []tape.Layer {
 	image := images(c)
-	side := min(image.Side(), setting.MaxField)
+	image.Pooler = true
 	one := alloc.Shape{1}
 	return []tape.Layer{tape.Inline(contrast{
 		text: tape.Sequential{
@@ -33,16 +70,7 @@ func siglipPair(c family.Transformer) []tape.Layer {
 			tape.Inline(family.First{}),
 			tape.As("head", layer.Linear{In: c.Hidden, Out: image.Hidden}),
 		},
-		image: tape.Sequential{
-			tape.As("embeddings", tape.Sequential{
-				tape.As("patch_embedding", image.PatchConv(false)),
-				tape.Inline(family.FlatPatches{}),
-				tape.As("position_embedding", family.Positions{Num: int(min(setting.FLOPs(side, side), setting.MaxField)), Dim: image.Hidden, Buffered: true}),
-			}),
-			tape.As("encoder.layers", tape.Repeat{N: image.Blocks, Layer: clipBlock(image, layer.UseGELUTanh)}),
-			tape.As("post_layernorm", layer.LayerNorm{Size: image.Hidden}),
-			tape.As("head", probe{image}),
-		},
+		image:   siglipEncoder.parts(image),
 		scalars: []tape.Param{{Name: "logit_scale", Shape: one}, {Name: "logit_bias", Shape: one}},
 	})}
 }

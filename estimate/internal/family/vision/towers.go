@@ -101,12 +101,15 @@ type encoder struct {
 	class bool   // a class token stands before the patches
 	read  func(c *family.Config, tower *family.Model)
 	parts func(family.Transformer) tape.Sequential
-	// run returns the embeddings and the output of each block, and notes what else the encoder returns.
-	run func(f *tape.Flow, c family.Transformer, pixels tape.Tensor) []tape.Tensor
+	// run returns the embeddings and the output of each block, and the encoder's own output. It notes what
+	// else the encoder returns.
+	run func(f *tape.Flow, c family.Transformer, pixels tape.Tensor) (states []tape.Tensor, output tape.Tensor)
+	// look is what the processor makes of an image, if that is not an image of the encoder's size.
+	look func(family.Transformer) (family.Look, error)
 }
 
 // encoders are those that a vision_config can name.
-var encoders = []encoder{clipEncoder}
+var encoders = []encoder{clipEncoder, siglipEncoder, pixtralEncoder}
 
 // readEncoder reads the encoder of a vision_config. usual is its type where the file does not say it.
 func readEncoder(c *family.Config, t *family.Model, usual string) encoder {
@@ -123,12 +126,17 @@ func readEncoder(c *family.Config, t *family.Model, usual string) encoder {
 }
 
 // tower returns the encoder as a tower that returns the output of some layers, side by side: those
-// of states, where 0 means the embeddings, 1 the first block and -1 the last. The class token is left
-// out if cropped.
+// of states, where 0 means the embeddings, 1 the first block and -1 the last. Without states it is
+// the encoder's own output. The class token is left out if cropped.
 func (e encoder) tower(c family.Transformer, states []int, cropped bool) tape.Layer {
 	c.Channels, c.Patch = setting.Or(c.Channels, 3), setting.Or(c.Patch, 16)
 	return tape.Module{Name: "VisionModel", Parts: e.parts(c), Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
-		all, chosen := e.run(f, c, x), []tape.Tensor{}
+		all, output := e.run(f, c, x)
+		family.Return(f.Tape, output)
+		if len(states) == 0 {
+			return output
+		}
+		var chosen []tape.Tensor
 		for _, i := range states {
 			state := all[min(max(0, (i+len(all))%len(all)), len(all)-1)]
 			family.Return(f.Tape, state)
@@ -140,7 +148,7 @@ func (e encoder) tower(c family.Transformer, states []int, cropped bool) tape.La
 		if len(chosen) == 1 {
 			return chosen[0]
 		}
-		return f.Cat(len(x.Shape)-2, chosen...)
+		return f.Cat(2, chosen...)
 	}}
 }
 
