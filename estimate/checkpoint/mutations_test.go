@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/strictjson"
 )
 
@@ -20,52 +23,103 @@ type mutated struct {
 	Class  string
 	Config map[string]any
 	Params int64
-	Cases  []struct {
-		Key    string         // what was changed
-		Set    map[string]any // what then differs in the file, by path
-		Unset  []string       // what is then missing
-		Params *int64         // nil if it has as many as the unchanged
-	}
+	Tokens int    // of a text, of which Cache and those of the cases are
+	Cache  *int64 // bytes in bfloat16; nil if there is none, or if the meta device does not run the model
+	Cases  []mutation
 }
 
-// With any key of a config.json changed, the model has as many parameters as transformers makes of it, or it is
-// refused. testdata/torch/mutations.txt lists what is wrong today: a fault that is fixed leaves the list, and none joins it.
+// mutation is a config with a key changed.
+type mutation struct {
+	Key    string         // what was changed
+	Set    map[string]any // what then differs in the file, by path
+	Unset  []string       // what is then missing
+	Params *int64         // nil if it has as many as the unchanged
+	Cache  *int64         // nil if the key does not bear on it
+}
+
+// With any key of a config.json changed, the model has as many parameters and as large a cache as transformers makes of
+// it, or it is refused, or the answer names the key. testdata/torch/mutations.txt lists what is wrong today: a fault that
+// is fixed leaves the list, and none joins it.
 func TestConfigsWithOneKeyChanged(t *testing.T) {
 	var file struct{ Types map[string]mutated }
 	unzip(t, "testdata/torch/mutations.json.gz", &file)
 	found := map[verdict]int{}
 	var wrong []string
-	judged := func(kind, key string, config map[string]any, want int64, list bool) bool {
-		v, got := judge(t, config, want)
-		if found[v]++; v == silentlyWrong && list {
-			wrong = append(wrong, fmt.Sprintf("%s %s", kind, key))
-			t.Logf("%s, %s changed: %d parameters, transformers has %d", kind, key, got, want)
-		}
-		return v != silentlyWrong
-	}
 	for _, kind := range slices.Sorted(maps.Keys(file.Types)) {
 		m := file.Types[kind]
-		list := judged(kind, "nothing", m.Config, m.Params, true) // else any change would be on the list
-		for _, c := range m.Cases {
-			config := copied(m.Config)
-			for path, value := range c.Set {
-				at, key := inside(config, path)
-				at[key] = value
+		unchanged := mutation{Key: "nothing", Params: &m.Params, Cache: m.Cache}
+		rightUnchanged := true // else any change would be on the list
+		for _, c := range append([]mutation{unchanged}, m.Cases...) {
+			a := m.answer(t, c)
+			found[a.verdict]++
+			if a.verdict != silentlyWrong || !rightUnchanged {
+				continue
 			}
-			for _, path := range c.Unset {
-				at, key := inside(config, path)
-				delete(at, key)
-			}
-			want := m.Params
-			if c.Params != nil {
-				want = *c.Params
-			}
-			judged(kind, c.Key, config, want, list)
+			rightUnchanged = c.Key != unchanged.Key
+			wrong = append(wrong, kind+" "+c.Key)
+			t.Logf("%s, %s changed: %s", kind, c.Key, a.why)
 		}
 	}
 	t.Logf("coverage of configs with one key changed: %d configs of %d types: %d exact, %d named, %d refused, %d wrong",
 		sum(found), len(file.Types), found[exact], found[named], found[refused], found[silentlyWrong])
 	assertKnown(t, "testdata/torch/mutations.txt", wrong)
+}
+
+// answer is what is made of a config.
+type answer struct {
+	verdict verdict
+	why     string // it is wrong
+}
+
+// answer compares what is made of a changed config with what transformers makes of it.
+func (m mutated) answer(t *testing.T, c mutation) answer {
+	config := copied(m.Config)
+	for path, value := range c.Set {
+		at, key := inside(config, path)
+		at[key] = value
+	}
+	for _, path := range c.Unset {
+		at, key := inside(config, path)
+		delete(at, key)
+	}
+	want := m.Params
+	if c.Params != nil {
+		want = *c.Params
+	}
+	f, a := judge(t, config, want)
+	if a.verdict == exact && c.Cache != nil {
+		a = m.compareCache(t, f, *c.Cache)
+	}
+	if a.verdict == silentlyWrong && slices.ContainsFunc(f.NotRead(), c.changes) {
+		return answer{verdict: named}
+	}
+	return a
+}
+
+// compareCache compares what one text holds. Windows keep a token less in transformers, which also counts them.
+func (m mutated) compareCache(t *testing.T, f *File, want int64) answer {
+	k, err := f.Cache(1, m.Tokens)
+	if err != nil {
+		return answer{verdict: refused}
+	}
+	k.DType = alloc.BFloat16
+	got, err := estimate.KVCache(k)
+	require.NoError(t, err)
+	if off := math.Abs(float64(int64(got) - want)); off <= 0.01*float64(want) {
+		return answer{verdict: exact}
+	}
+	return answer{silentlyWrong, fmt.Sprintf("a cache of %d bytes, transformers has %d", got, want)}
+}
+
+// changes reports whether a key is one of those that differ, or holds one.
+func (c mutation) changes(key string) bool {
+	key = strings.ReplaceAll(key, ".", "/")
+	for path := range c.Set {
+		if path == key || strings.HasPrefix(path, key+"/") {
+			return true
+		}
+	}
+	return slices.Contains(c.Unset, key)
 }
 
 // assertKnown checks that what is wrong is what a file lists, a case to a line.
@@ -91,24 +145,22 @@ const (
 	silentlyWrong verdict = "wrong"
 )
 
-// judge compares a config's parameters with those of transformers.
-func judge(t *testing.T, config map[string]any, want int64) (verdict, int64) {
+// judge compares a config's parameters with those of transformers. Unless it is refused, the file is not nil.
+func judge(t *testing.T, config map[string]any, want int64) (*File, answer) {
 	text, err := json.Marshal(config)
 	require.NoError(t, err)
 	f, err := ParseConfig("model", text)
 	if err != nil {
-		return refused, 0
+		return nil, answer{verdict: refused}
 	}
 	r, err := f.Report()
 	switch {
 	case err != nil:
-		return refused, 0
+		return nil, answer{verdict: refused}
 	case r.Params.Count == want:
-		return exact, want
-	case len(f.NotRead()) > 0:
-		return named, r.Params.Count
+		return f, answer{verdict: exact}
 	}
-	return silentlyWrong, r.Params.Count
+	return f, answer{silentlyWrong, fmt.Sprintf("%d parameters, transformers has %d", r.Params.Count, want)}
 }
 
 // copied is a config with maps of its own.

@@ -14,7 +14,9 @@ its default config has no number.
 mutations.json.gz has one class for each type that package family names, with few blocks. Each scalar key of its config
 and of the parts of it is changed in turn, by the constructor of the config class, and so is each entry of lists. A case
 has the keys in which the file then differs, and the number of parameters of the model that transformers makes of that
-file; where it refuses the file there is no case.
+file; where it refuses the file there is no case. Of models that write texts it also has the bytes of keys, values and
+states that one text holds after a prompt and the token that follows it, in bfloat16, where the meta device can run the
+model and the key may bear on it; tokens is how many there are then.
 """
 
 import copy
@@ -53,6 +55,12 @@ BLOCKS = {
 FEW = [6, 20]  # the second where the first is too few
 
 # Keys that have nothing to do with the model's sizes in any class of transformers: its files, tokens and outputs.
+# Keys on which no cache depends.
+CACHELESS = re.compile(r"dropout|eps|initializer|act$|activation|vocab|intermediate|expert|ffn|bias|position|token|rope|coef|scal|pad|logit|mlp|^vision|^audio|norm|drop|image")
+
+# The length of the prompt before what a cache holds is counted; less where the model has fewer learned positions.
+PROMPT = 5000
+
 SKIPPED = {
     "_name_or_path", "architectures", "model_type", "transformers_version", "dtype", "torch_dtype", "id2label", "label2id",
     "problem_type", "return_dict", "output_hidden_states", "output_attentions", "tokenizer_class", "task_specific_params",
@@ -89,12 +97,59 @@ def written(config, cls):
     return json.loads(config.to_json_string(use_diff=True))
 
 
-def count(cls, of, text):
-    """The number of parameters of the model that is made of a file, each tied weight once."""
+def made(cls, of, text):
+    """The model of a file, in bfloat16."""
     config = of.from_dict(of._decode_special_floats(copy.deepcopy(text)))
     if not isinstance(config, cls.config_class):  # as AutoModelForCausalLM does
         config = config.get_text_config()
-    return build(cls, config).num_parameters()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        return build(cls, config)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def count(cls, of, text):
+    """The number of parameters of the model that is made of a file, each tied weight once."""
+    return made(cls, of, text).num_parameters()
+
+
+def held(cache):
+    """The bytes of a cache's tensors."""
+    seen = {}
+
+    def walk(o):
+        if torch.is_tensor(o):
+            seen[id(o)] = o.numel() * o.element_size()
+        elif isinstance(o, (dict, list, tuple)):
+            for v in o.values() if isinstance(o, dict) else o:
+                walk(v)
+        elif type(o).__module__.startswith("transformers.cache_utils"):
+            walk(vars(o))
+
+    walk(cache)
+    return sum(seen.values())
+
+
+def cached(model, tokens):
+    """The bytes of keys, values and states of one text after a prompt and the token that follows it; None if it has none."""
+    if not model.can_generate() or model.config.is_encoder_decoder:
+        return None
+    try:
+        model.eval().set_experts_implementation("batched_mm")  # the usual one looks at the router's numbers
+    except Exception:
+        pass
+    signal.alarm(60)
+    try:
+        with torch.no_grad(), torch.device("meta"):
+            ids = torch.zeros((1, tokens), dtype=torch.long)
+            cache = model(input_ids=ids, use_cache=True).past_key_values
+            model(input_ids=ids[:, :1], past_key_values=cache, use_cache=True)
+        return held(cache) or None
+    except Exception:
+        return None
+    finally:
+        signal.alarm(0)
 
 
 def mappings():
@@ -243,12 +298,16 @@ def mutations(kind, classes, printed):
     for arguments in [*(few(of, n) for n in FEW), {}]:
         try:
             base = written(of(**copy.deepcopy(arguments)), cls)
-            params = count(cls, of, base)
+            model = made(cls, of, base)
+            params = model.num_parameters()
             break
         except Exception as e:
             if not arguments:
                 raise
             printed(kind, name, "few blocks: " + why(e))
+    positions = [base.get(k, PROMPT) for k in ("n_positions", "max_position_embeddings") if "rope_parameters" not in base]
+    tokens = min([PROMPT, *(p - 1 for p in positions)])
+    cache = cached(model, tokens)
     cases, seen = [], {json.dumps(base, sort_keys=True)}
 
     def attempt(path, value, direct=False):
@@ -262,11 +321,15 @@ def mutations(kind, classes, printed):
             text = given if direct else written(of(**given), cls)
             if (mark := json.dumps(text, sort_keys=True)) in seen:
                 return None
-            n = count(cls, of, text)
+            model = made(cls, of, text)
+            n = model.num_parameters()
         except Exception as e:
             return why(e)
         seen.add(mark)
-        cases.append({"key": "/".join(path), **difference(base, text), **({} if n == params else {"params": n})})
+        case = {"key": "/".join(path), **difference(base, text), **({} if n == params else {"params": n})}
+        if cache and not all(CACHELESS.search(k) for k in case["set"]):
+            case["cache"] = cached(model, tokens)
+        cases.append(case)
         return None
 
     def walk(config, path):
@@ -300,7 +363,7 @@ def mutations(kind, classes, printed):
     walk(of(**copy.deepcopy(arguments)), ())
     if name.endswith(("Classification", "Classifier")):
         attempt(("num_labels",), 5)
-    return {"class": name, "config": base, "params": params, "cases": cases}
+    return {"class": name, "config": base, "params": params, **({"tokens": tokens + 1, "cache": cache} if cache else {}), "cases": cases}
 
 
 def store(file, rows):
