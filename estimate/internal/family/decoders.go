@@ -15,4 +15,5 @@ var Decoders = []*Family{
 	FalconH1,
 	NemotronH,
 	KimiLinear,
+	Zamba2,
 }

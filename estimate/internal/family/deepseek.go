@@ -60,6 +60,7 @@ func deepSeek(c *Config, a *Model, dense int) {
 	}
 	c.optional(&latent.QueryRank, "q_lora_rank") // null means one projection for queries
 	a.DenseBlocks = max(0, min(c.Whole("first_k_dense_replace", dense), a.Blocks))
+	c.Harmless("qk_head_dim") // the sum of the two sizes of a key
 	a.KVHeads, a.SharedFFN, a.Latent = 0, shared*a.ExpertFFN, &latent
 	c.Activation(a, c.Word("hidden_act"), "silu")
 }

@@ -19,4 +19,5 @@ func readDeepSeekV32(c *Config, a *Model) {
 	c.Number(&index.Size, "index_head_dim", 128)
 	c.Number(&index.TopK, "index_topk", 2048)
 	a.Latent.Indexer = &index
+	c.Harmless("layer_types", "head_dim") // all layers are indexed, and the rotating part has a key of its own
 }

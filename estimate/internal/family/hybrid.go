@@ -93,6 +93,7 @@ func (c *Config) headSpace(a *Model) *layer.HeadSpace {
 	c.Number(&s.Groups, "mamba_n_groups", 1)
 	c.Number(&s.Kernel, "mamba_d_conv", 4)
 	c.Number(&s.Chunk, "mamba_chunk_size", usualChunk)
+	c.Harmless("num_logits_to_keep") // of generation
 	return s
 }
 

@@ -87,6 +87,8 @@ func readNemotronH(c *Config, a *Model) {
 	c.Number(&a.SharedFFN, "moe_shared_expert_intermediate_size", 7688)
 	groups(c, a)
 	a.Router, a.UnscaledTopK = layer.SigmoidRouter, !c.Flag("norm_topk_prob", true)
+	// transformers has no layers for the prediction of several tokens, whatever these keys say, and does not read the others.
+	c.Harmless("mtp_layers_block_type", "mtp_hybrid_override_pattern", "num_nextn_predict_layers", "moe_shared_expert_overlap", "expand", "use_mamba_kernels", "residual_in_fp32", "num_logits_to_keep")
 	is := func(word string) func(int) bool { return func(block int) bool { return types[block] == word } }
 	a.mark(Recurrent, is("linear_attention"))
 	a.mark(Unattended, func(block int) bool { return types[block] == "mlp" || types[block] == "moe" })

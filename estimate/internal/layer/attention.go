@@ -41,6 +41,10 @@ type Attention struct {
 
 	Elementary bool // a model that asks for the eager kernel gets Eager, not Plain
 
+	// Beside returns what is added to the projection of the queries, keys or values of x, by its name in Names; nil adds
+	// nothing.
+	Beside func(projection string, x tape.Tensor) tape.Tensor
+
 	HeadNorm      func(heads, size int) tape.Layer // the norm of queries and keys, instead of RMSNorm
 	Sliced        bool                             // Packed queries, keys and values are taken by slicing, not by a split
 	Clipped       bool                             // queries, keys and values are clamped in place
@@ -297,7 +301,7 @@ func (l Attention) projectPacked(t *tape.Tape, x tape.Tensor) (q, k, v tape.Tens
 func (l Attention) queries(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	n := setting.Or(l.Names, llamaAttention)
 	wide, _, _, _ := l.part()
-	q := t.Call(n.Q, wide, x)
+	q := l.sum(t, n.Q, wide, x)
 	if l.Gated {
 		q = l.gates(t, q)
 	}
@@ -305,6 +309,15 @@ func (l Attention) queries(t *tape.Tape, x tape.Tensor) tape.Tensor {
 		return q
 	}
 	return l.normalise(t, setting.Or(n.QNorm, "q_norm"), q, l.Heads)
+}
+
+// sum returns a projection of x, and what is added to it.
+func (l Attention) sum(t *tape.Tape, name string, projection Linear, x tape.Tensor) tape.Tensor {
+	y := t.Call(name, projection, x)
+	if l.Beside == nil {
+		return y
+	}
+	return t.Add(y, l.Beside(name, x))
 }
 
 // gates splits the projection into queries and gates, and copies the gates.
@@ -322,13 +335,13 @@ func (l Attention) keysAndValues(t *tape.Tape, x tape.Tensor) (k, v tape.Tensor)
 	if l.Cross {
 		x = l.source(t)
 	}
-	k = t.Call(n.K, l.keys(narrow), x)
+	k = l.sum(t, n.K, l.keys(narrow), x)
 	v = k
 	if !l.normsLate() {
 		k = l.normalise(t, setting.Or(n.KNorm, "k_norm"), k, kv)
 	}
 	if !l.KeysOnly {
-		v = t.Call(n.V, narrow, x)
+		v = l.sum(t, n.V, narrow, x)
 	}
 	if l.ValueNorm {
 		v = l.normValues(t, v, kv)

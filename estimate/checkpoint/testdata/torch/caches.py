@@ -48,7 +48,11 @@ def main(path):
     lines = []
     for name, model in models.items():
         if isinstance(model, dict) and model["config"]["architectures"][0].endswith(("ForCausalLM", "LMHeadModel")):
-            sizes = {str(d).removeprefix("torch."): cache(build(model["config"], d).eval(), model["length"]) for d in (torch.float32, torch.bfloat16)}
+            try:
+                sizes = {str(d).removeprefix("torch."): cache(build(model["config"], d).eval(), model["length"]) for d in (torch.float32, torch.bfloat16)}
+            except ValueError as e:  # such as a model without attention, whose tokens Cache does not count
+                print(name, e, file=sys.stderr)
+                continue
             lines.append(f"{json.dumps(name)}: {json.dumps(sizes)}")
     print(f'{{"torch": {json.dumps(torch.__version__)}, "transformers": {json.dumps(transformers.__version__)},\n' + ",\n".join(lines) + "\n}")
 
