@@ -261,6 +261,9 @@ func withLoss(c *setting.Config, layers []tape.Layer) ([]tape.Layer, error) {
 	if tape.IsNil(l) {
 		return layers, nil // the declaration reports it
 	}
+	if out, marked := l.(layer.Output); marked {
+		l = out.Linear
+	}
 	if head.Linear, ok = l.(layer.Linear); !ok {
 		return nil, fmt.Errorf("estimate %s: WithLoss: a loss with Chunks or InForward takes the place of a Linear, and the last layer is %s", c.Name, tape.KindOf(l))
 	}

@@ -60,6 +60,33 @@ func (c *File) Loss() nn.Layer {
 	return layer.PublicLoss(c.architecture.Loss())
 }
 
+// LoRATargets returns the layers that PEFT adapts by default in a model of this type, for estimate.LoRA, and the version of
+// PEFT that is meant. There are none if PEFT wants them named, or if the architecture is unknown.
+func (c *File) LoRATargets() (targets []string, peft string) {
+	tables := family.TablesOfPEFT()
+	for _, target := range tables.Default(c.architecture.Type) {
+		if name := c.linear(target); name != "" {
+			targets = append(targets, name)
+		}
+	}
+	return targets, tables.Version
+}
+
+// linear returns the pattern if it names a linear layer of the model, and otherwise the same without the place of the text in a
+// model of images and text, if that does.
+func (c *File) linear(pattern string) string {
+	r, err := c.Report()
+	if err != nil {
+		return ""
+	}
+	for _, p := range []string{pattern, strings.TrimPrefix(pattern, "*language_model.")} {
+		if slices.ContainsFunc(r.Layers, func(l estimate.Row) bool { return l.Kind == "Linear" && setting.Names(p, l.Path) }) {
+			return p
+		}
+	}
+	return ""
+}
+
 // Input returns the option for the model's input:
 //
 //   - A language model reads batch texts of length tokens. A length of 0 means the usual 512, or
@@ -192,7 +219,9 @@ func (c *File) types() []estimate.Option {
 	case len(totals) > 0: // GGUF's quantized weights are computed with in float16
 		d = cmp.Or(totals[0].encoding.dtype, alloc.Float16)
 	}
-	opts := []estimate.Option{heldIn(c.architecture.quantized.base()), unread(c.architecture.Unread)}
+	opts := []estimate.Option{heldIn(c.architecture.quantized.base()), unread(c.architecture.Unread), setting.Func(func(cfg *setting.Config) {
+		cfg.Fused = family.TablesOfPEFT().FusedLayers(c.architecture.Type)
+	})}
 	switch d {
 	case 0:
 	case alloc.Float16, alloc.BFloat16, alloc.Float32, alloc.Float64:

@@ -54,6 +54,7 @@ func (ernieRouter) Kind() string { return "Router" }
 
 func (l ernieRouter) Declare(d *tape.Declaration) {
 	d.Add(tape.Param{Name: "weight", Shape: alloc.Shape{l.Experts, l.Hidden}, DType: alloc.Float32})
+	layer.AdaptParam(d, "weight", 1, l.Experts, l.Hidden)
 	d.Add(tape.Param{Name: "moe_statics.e_score_correction_bias", Shape: alloc.Shape{1, l.Experts}, DType: alloc.Float32})
 }
 
@@ -62,10 +63,11 @@ func (l ernieRouter) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	tokens, low := l.Tokens(t, x), x.DType
 	chosen, one := alloc.Shape{tokens, setting.Or(l.TopK, 2)}, alloc.Shape{tokens, 1}
 	x = t.Widen(x)
-	scores := t.Op(tape.Op{
+	o := tape.Op{
 		In: []tape.Tensor{x}, Shape: alloc.Shape{tokens, l.Experts}, Params: true, Keep: []tape.Tensor{x}, FLOPs: setting.FLOPs(tokens, l.Experts, l.Hidden, 2),
-	})
-	probs := layer.KeepOutput(t, scores)
+	}
+	layer.AddParam(t, &o, "weight", 1, l.Experts, l.Hidden)
+	probs := layer.KeepOutput(t, t.Op(o))
 	best := t.Op(tape.Op{In: []tape.Tensor{probs}, Shape: chosen, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
 	best = t.Op(tape.Op{In: []tape.Tensor{best}, Shape: chosen, Keep: []tape.Tensor{best}, KeepOwn: []tape.Own{{Shape: one}, {Shape: one}}}) // the sum before and after it is clamped
 	return t.In(low, best)

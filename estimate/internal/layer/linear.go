@@ -33,10 +33,14 @@ func (l Linear) Declare(d *tape.Declaration) {
 		d.Add(tape.Param{Name: "bias", Shape: alloc.Shape{l.Out}, Split: l.Split == ByColumns})
 	}
 	if d.Adapts() {
-		a, b := adapters(d.Cfg.Lora, l)
-		d.Layer("lora_A", a)
-		d.Layer("lora_B", b)
+		l.declareAdapters(d)
 	}
+}
+
+func (l Linear) declareAdapters(d *tape.Declaration) {
+	a, b := adapters(d.Cfg.Lora, l)
+	d.Layer("lora_A", a)
+	d.Layer("lora_B", b)
 }
 
 func (l Linear) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
@@ -73,10 +77,32 @@ func (l Linear) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if lora == nil {
 		return y
 	}
-	if setting.Matches(lora.Targets, at) && !t.Cfg.Excludes(at) {
+	if t.Decl.Adapted(at) {
 		return addAdapters(lora, t, l, in, y)
 	}
 	return y
+}
+
+// NoOutput is a Linear that has the name of an output head, and is none for transformers, such as one for letters.
+type NoOutput struct{ Linear }
+
+// Kind returns "Linear".
+func (NoOutput) Kind() string { return "Linear" }
+
+func (l NoOutput) Declare(d *tape.Declaration) {
+	d.Output(false)
+	l.Linear.Declare(d)
+}
+
+// Output is the Linear that makes the logits of a model of texts (transformers' get_output_embeddings).
+type Output struct{ Linear }
+
+// Kind returns "Linear".
+func (Output) Kind() string { return "Linear" }
+
+func (l Output) Declare(d *tape.Declaration) {
+	d.Output(true)
+	l.Linear.Declare(d)
 }
 
 // adapter is one of the two projections of an adapter, which is trained.

@@ -82,6 +82,9 @@ var rawLogits tape.Slot[bool]
 // Headed returns an output head and its logits. Raw means that the model never converted them to
 // float32 itself.
 func Headed(head tape.Named, raw bool) []tape.Layer {
+	if l, ok := head.Layer.(Linear); ok {
+		head.Layer = Output{l}
+	}
 	return []tape.Layer{tape.Inline(lastToken{}), head, tape.Inline(Logits{Raw: raw})}
 }
 

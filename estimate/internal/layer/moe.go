@@ -139,6 +139,10 @@ func (l router) Declare(d *tape.Declaration) {
 	if l.Router == SigmoidRouter || l.Router == LoneSigmoid {
 		d.Buffer("e_score_correction_bias", l.Experts)
 	}
+	AdaptParam(d, "weight", 1, l.Experts, l.Hidden)
+	if l.Router == SparseMixer && d.Adapts() { // a Linear, as others are not
+		l.linear().declareAdapters(d)
+	}
 }
 
 // wide reports whether the weight is float32 whatever the model's type, and the input is cast to it.
@@ -156,7 +160,7 @@ func (l router) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	case SparseMixer:
 		return l.mix(t, x, tokens, top)
 	}
-	logits := t.Op(l.look(x, tokens))
+	logits := t.Op(l.look(t, x, tokens))
 	probs := t.Op(tape.Op{In: []tape.Tensor{logits}, Shape: logits.Shape, DType: alloc.Float32, KeepOutput: true})
 	chosen := alloc.Shape{tokens, top}
 	best := t.Op(tape.Op{In: []tape.Tensor{probs}, Shape: chosen, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
@@ -171,8 +175,10 @@ func (l router) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return t.Op(tape.Op{In: []tape.Tensor{best}, Shape: chosen, DType: x.DType})
 }
 
+func (l router) linear() Linear { return Linear{In: l.Hidden, Out: l.Experts, NoBias: true} }
+
 // look makes the scores.
-func (l router) look(x tape.Tensor, tokens int) tape.Op {
+func (l router) look(t *tape.Tape, x tape.Tensor, tokens int) tape.Op {
 	o := tape.Op{
 		In: []tape.Tensor{x}, Shape: alloc.Shape{tokens, l.Experts}, Params: true, Keep: []tape.Tensor{x},
 		FLOPs: setting.FLOPs(tokens, l.Experts, l.Hidden, 2),
@@ -181,6 +187,7 @@ func (l router) look(x tape.Tensor, tokens int) tape.Op {
 		o.DType = alloc.Float32
 		o.Keep, o.KeepOwn = nil, []tape.Own{{Shape: x.Shape}}
 	}
+	AddParam(t, &o, "weight", 1, l.Experts, l.Hidden)
 	return o
 }
 
@@ -188,7 +195,10 @@ func (l router) look(x tape.Tensor, tokens int) tape.Op {
 // by a mask.
 func (l router) mix(t *tape.Tape, x tape.Tensor, tokens, top int) tape.Tensor {
 	x = t.Scale(x) // the noise of training
-	s := t.Op(l.look(x, tokens))
+	s := t.Op(l.look(t, x, tokens))
+	if t.Decl.Adapted(t.DeclaredPath()) {
+		s = addAdapters(t.Cfg.Lora, t, l.linear(), x, s)
+	}
 	one := alloc.Shape{tokens, 1}
 	parts := make([]tape.Tensor, top)
 	for i := range parts {
@@ -202,7 +212,7 @@ func (l router) mix(t *tape.Tape, x tape.Tensor, tokens, top int) tape.Tensor {
 // sigmoid chooses experts by a sigmoid, in float32.
 func (l router) sigmoid(t *tape.Tape, x tape.Tensor, tokens, top int) tape.Tensor {
 	scores, chosen := alloc.Shape{tokens, l.Experts}, alloc.Shape{tokens, top}
-	s := t.Op(l.look(x, tokens))
+	s := t.Op(l.look(t, x, tokens))
 	s = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: scores, DType: alloc.Float32, KeepOutput: true})
 	choice := []tape.Own{{Shape: chosen, DType: alloc.Int64}}
 	if l.Router == SigmoidRouter { // the choice of groups leaves the indices of the best and a mask
@@ -222,7 +232,7 @@ func (l router) sigmoid(t *tape.Tape, x tape.Tensor, tokens, top int) tape.Tenso
 // top makes a softmax over the best scores, in float32.
 func (l router) top(t *tape.Tape, x tape.Tensor, tokens, top int) tape.Tensor {
 	chosen := alloc.Shape{tokens, top}
-	s := t.Op(l.look(x, tokens))
+	s := t.Op(l.look(t, x, tokens))
 	s = t.Op(tape.Op{In: []tape.Tensor{s}, Shape: chosen, DType: alloc.Float32, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
 	s = KeepOutput(t, s)
 	if s.DType == x.DType {
@@ -280,6 +290,7 @@ func declareExpert(d *tape.Declaration, p tape.Param) {
 		return
 	}
 	d.Add(p)
+	AdaptParam(d, p.Name, p.Shape[0], p.Shape[1], p.Shape[2])
 }
 
 // Visit sorts the tokens by expert, runs the experts and puts the tokens back into order. gate
@@ -292,12 +303,12 @@ func (l MoE) Visit(t *tape.Tape, x tape.Tensor, gate func(both tape.Tensor) tape
 	}
 	order := tape.Own{Shape: alloc.Shape{visits}, DType: alloc.Int64}
 	selected := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{visits, l.Hidden}, KeepOwn: []tape.Own{order, order}})
-	both := l.project(t, selected, tape.Op{
+	both := l.project(t, selected, "gate_up_proj", tape.Op{
 		Shape: alloc.Shape{visits, l.up()}, Split: t.Cfg.Sharding.Tensor > 1,
 		KeepOwn: []tape.Own{{Shape: alloc.Shape{l.Experts}, DType: alloc.Int32}}, FLOPs: setting.FLOPs(visits, l.up(), l.Hidden, 2),
 	}, bias)
 	middle := gate(both)
-	down := l.project(t, middle, tape.Op{Shape: selected.Shape, Gather: true, Apart: true, FLOPs: setting.FLOPs(visits, l.Hidden, l.FFN, 2)}, bias)
+	down := l.project(t, middle, "down_proj", tape.Op{Shape: selected.Shape, Gather: true, Apart: true, FLOPs: setting.FLOPs(visits, l.Hidden, l.FFN, 2)}, bias)
 	y := t.In(x.DType, l.gather(t, down, x.Shape, order))
 	t.Hold(selected, down)
 	return y
@@ -305,12 +316,13 @@ func (l MoE) Visit(t *tape.Tape, x tape.Tensor, gate func(both tape.Tensor) tape
 
 // project multiplies each token by the weight of its expert, and adds a copy of the expert's bias
 // to each token.
-func (l MoE) project(t *tape.Tape, x tape.Tensor, o tape.Op, bias bool) tape.Tensor {
+func (l MoE) project(t *tape.Tape, x tape.Tensor, name string, o tape.Op, bias bool) tape.Tensor {
 	o.In, o.Params = []tape.Tensor{x}, true
 	o.Keep = t.ForWeights(o.In)
 	if t.Cfg.Quantized.Holds(t.DeclaredPath()) { // one expert after another
 		quantizedProduct(t, &o, alloc.Shape{l.FFN, l.Hidden})
 	}
+	AddParam(t, &o, name, l.Experts, o.Shape[1], x.Dim(-1))
 	y := t.Op(o)
 	if !bias {
 		return y

@@ -42,16 +42,19 @@ type Config struct {
 	Release     Release // of PyTorch
 	Libraries   Libraries
 	Lora        *LoRA
-	Quantized   *Quantized
-	Held        string // how files store the weights
-	Loss        any    // the layer that training adds; nil means none
-	Frozen      []string
-	Autocast    alloc.DType
-	Kernel      string
-	Unread      Unread
-	Installed   []string // packages with their versions, of which Release and Libraries are made
-	NeedsBatch  bool     // some input must have a batch, as MaxBatch needs
-	Searches    bool     // the call is one of many in a search
+	Fused       FusedLayers // of the model's type; nil means that its layers are as LoRA names them
+	// AdaptedParams holds the fused parameters that get adapters, by the ends of their paths.
+	AdaptedParams map[string]int
+	Quantized     *Quantized
+	Held          string // how files store the weights
+	Loss          any    // the layer that training adds; nil means none
+	Frozen        []string
+	Autocast      alloc.DType
+	Kernel        string
+	Unread        Unread
+	Installed     []string // packages with their versions, of which Release and Libraries are made
+	NeedsBatch    bool     // some input must have a batch, as MaxBatch needs
+	Searches      bool     // the call is one of many in a search
 }
 
 // Unread says what of a model's settings was not read though it may bear on sizes.
@@ -79,7 +82,11 @@ func New(apply func(*Config)) (*Config, error) {
 	if c.Training && c.Quantized == nil && c.Held != "" {
 		c.Quantize(Quantized{Base: c.Held})
 	}
-	if err := c.check(); err != nil {
+	err := c.check()
+	if err == nil {
+		err = c.adapt()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("estimate %s: %w", c.Name, err)
 	}
 	return c, c.Sharding.check()

@@ -388,7 +388,7 @@ func (q *Quantized) Holds(at string) bool {
 	case q == nil || q.Base == "":
 		return false
 	case len(q.Layers) == 0:
-		return !isHead(at)
+		return !IsHead(at)
 	}
 	return Matches(q.Layers, at)
 }
@@ -399,42 +399,14 @@ func Matches(patterns []string, at string) bool {
 }
 
 // Names reports whether p names the Linear at this path: as a pattern, as the layer's own name, or
-// as allLinear.
+// as AllLinear.
 func Names(p, at string) bool {
 	match, _ := path.Match(p, at)
-	return match || strings.HasSuffix(at, "."+p) || p == allLinear && !isHead(at)
+	return match || strings.HasSuffix(at, "."+p) || p == AllLinear && !IsHead(at)
 }
 
-// isHead reports whether the Linear at this path is the model's output head.
-func isHead(at string) bool { return at == "lm_head" || strings.HasSuffix(at, ".lm_head") }
-
-// LoRA is estimate.LoRA.
-type LoRA struct {
-	Rank    int
-	Targets []string
-	Dropout float64
-	DType   alloc.DType
-}
-
-// allLinear is PEFT's target_modules="all-linear".
-const allLinear = "all-linear"
-
-func (l *LoRA) check() error {
-	if l == nil {
-		return nil
-	}
-	switch {
-	case l.Rank < 1 || l.Rank > MaxField:
-		return wrong("LoRA: Rank is %d: want 1 or more", l.Rank)
-	case len(l.Targets) == 0:
-		return wrong("LoRA: there are no Targets: name linear layers, such as q_proj")
-	case !(l.Dropout >= 0 && l.Dropout < 1):
-		return wrong("LoRA: Dropout is %v: want 0 or more and less than 1", l.Dropout)
-	case l.DType != 0 && l.DType.Bits() == 0:
-		return elementType("LoRA: DType", l.DType)
-	}
-	return patterns("LoRA: Targets", l.Targets)
-}
+// IsHead reports whether the Linear at this path is the model's output head.
+func IsHead(at string) bool { return at == "lm_head" || strings.HasSuffix(at, ".lm_head") }
 
 // Sharding is estimate.Sharding.
 type Sharding struct {

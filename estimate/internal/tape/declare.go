@@ -21,6 +21,8 @@ type Declaration struct {
 	params  []ownedParam
 	index   map[string]int   // module by its path
 	Shared  map[any]bool     // what several layers share, such as a table, once one of them has declared it
+	adapted map[string]bool  // paths of the linear layers that have adapters
+	outputs map[string]bool  // by path, whether a Linear is an output head, if it says so
 	met     map[pattern]bool // patterns that matched a layer
 	text    strings.Builder  // memory for paths, taken for many at a time
 }
@@ -45,7 +47,7 @@ type ownedParam struct {
 
 func NewDeclaration(memory *Scratch, cfg *setting.Config) *Declaration {
 	return &Declaration{
-		memory: memory, Cfg: cfg, met: make(map[pattern]bool),
+		memory: memory, Cfg: cfg, met: make(map[pattern]bool), adapted: make(map[string]bool), outputs: make(map[string]bool),
 		Modules: memory.modules[:0], params: memory.params[:0], index: memory.index, Shared: make(map[any]bool),
 	}
 }
@@ -167,13 +169,34 @@ func (d *Declaration) Adapts() bool {
 	if d.Cfg.Excludes(d.path) {
 		return false
 	}
-	return d.meet("LoRA", d.Cfg.Lora.Targets)
+	all := !d.isOutput() && !d.Cfg.Fused.Names(d.path)
+	adapts := d.meet("LoRA", d.Cfg.Lora.Targets, all)
+	if adapts {
+		d.adapted[d.path] = true
+	}
+	return adapts
+}
+
+// Adapted reports whether the Linear that was declared at a path has an adapter.
+func (d *Declaration) Adapted(at string) bool { return d.adapted[at] }
+
+// AdaptsParam returns how many layers that were fused into a parameter of the current layer get an adapter.
+func (d *Declaration) AdaptsParam(name string) int { return d.Cfg.AdaptedParam(join(d.path, name)) }
+
+// Output says whether the current Linear is the model's output head, which "all-linear" leaves out, in spite of its name.
+func (d *Declaration) Output(is bool) { d.outputs[d.path] = is }
+
+// isOutput reports whether the current Linear is the model's output head.
+func (d *Declaration) isOutput() bool {
+	is, said := d.outputs[d.path]
+	return is || !said && setting.IsHead(d.path)
 }
 
 // meet notes which patterns of an option match the current Linear, and reports whether any does.
-func (d *Declaration) meet(option string, patterns []string) (ok bool) {
+// Unless all is true, "all-linear" matches nothing.
+func (d *Declaration) meet(option string, patterns []string, all bool) (ok bool) {
 	for _, p := range patterns {
-		if setting.Names(p, d.path) {
+		if p == setting.AllLinear && all || p != setting.AllLinear && setting.Names(p, d.path) {
 			d.met[pattern{option, p}], ok = true, true
 		}
 	}
@@ -188,7 +211,7 @@ func (d *Declaration) Quantizes() bool {
 		return false
 	}
 	d.Modules[d.Current].Frozen = true
-	d.meet("Quantized", q.Layers)
+	d.meet("Quantized", q.Layers, !setting.IsHead(d.path))
 	return true
 }
 

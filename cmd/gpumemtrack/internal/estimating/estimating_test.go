@@ -60,7 +60,7 @@ func TestEstimateWaysOfTraining(t *testing.T) {
 		"--offload parameters":     func(t *testing.T, e estimated) { assert.Zero(t, e.Report.Training.Weights) },
 		"--optimizer-form fused":   func(t *testing.T, e estimated) { assert.Less(t, e.Upper, usual.Upper) },
 		"--zero-grad kept":         func(t *testing.T, e estimated) { assert.GreaterOrEqual(t, e.Reserved, usual.Reserved) },
-		"--transformers 4.45":      func(t *testing.T, e estimated) { assert.Equal(t, usual.Report.Retained, e.Report.Retained) },
+		"--transformers 4.45":      func(t *testing.T, e estimated) { assert.Less(t, e.Report.Retained, usual.Report.Retained, "each text's last token has no loss") },
 		"--pytorch 1.10":           func(t *testing.T, e estimated) { assert.NotEqual(t, usual.Peak, e.Peak) },
 		"--attention eager":        func(t *testing.T, e estimated) { assert.Greater(t, e.Report.Retained, usual.Report.Retained) },
 		"--attention sdpa":         func(t *testing.T, e estimated) { assert.Equal(t, usual.Report.Training, e.Report.Training) },
@@ -147,6 +147,14 @@ func TestEstimateUsualTargetsOfLoRA(t *testing.T) {
 		assert.Equal(t, trained, estimateJSON(t, model+" --lora 8").Report.Trained.Count, model)
 	}
 	dir := t.TempDir()
+	for name, said := range map[string]string{
+		"qwen2": "adapted: q_proj, v_proj, as PEFT 0.21.2 does by default for this type",
+		"olmo2": "adapted: q_proj, v_proj, which is assumed: PEFT 0.21.2 has no default for this type, and --lora-targets names others",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"model_type": "`+name+`", "hidden_size": 64, "intermediate_size": 96,
+			"num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 100}`), 0o600))
+		assert.Contains(t, estimateJSON(t, dir+" --lora 8").Report.Notes, said)
+	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"_class_name": "FluxTransformer2DModel",
 		"num_layers": 1, "num_single_layers": 1, "num_attention_heads": 2, "attention_head_dim": 64}`), 0o600))
 	const wide = 2 * 64

@@ -141,7 +141,7 @@ func (o *estimateOptions) trainingFlags(cmd *cobra.Command) {
 	flags.IntVar(&o.zero, "zero", 0, "`STAGE` of ZeRO: replicas share the optimizer's states (1), gradients too (2), weights too (3)")
 	flags.IntVar(&o.tp, "tp", 1, "tensor parallelism: `N` devices share each layer")
 	flags.IntVar(&o.lora, "lora", 0, "train LoRA adapters of rank `R`, as PEFT does, and freeze the rest")
-	flags.StringSliceVar(&o.targets, "lora-targets", nil, "with --lora: `NAMES` of the linear layers to adapt, or all-linear (default: those of the query and the value, as in PEFT)")
+	flags.StringSliceVar(&o.targets, "lora-targets", nil, "with --lora: `NAMES` of the linear layers to adapt, or all-linear (default: PEFT's for the type, or those of the query and the value)")
 	flags.StringVar(&o.autocast, "autocast", "", "run under torch.autocast with `TYPE`: bf16 or fp16")
 	flags.BoolVar(&o.qlora, "qlora", false, "with --lora: keep the frozen weights in 4 bits (NF4), as --quantize nf4 does")
 }

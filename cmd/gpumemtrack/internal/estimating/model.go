@@ -72,6 +72,11 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 	if err != nil {
 		return nil, err
 	}
+	if o.lora > 0 && len(o.targets) == 0 {
+		if o.targets, err = fileTargets(c, e); err != nil {
+			return nil, err
+		}
+	}
 	trained, err := o.modelOptions(c.Loss(), func() (*estimate.Report, error) { return c.Report() })
 	if err != nil {
 		return nil, err

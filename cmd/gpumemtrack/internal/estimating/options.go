@@ -2,6 +2,7 @@ package estimating
 
 import (
 	"cmp"
+	"fmt"
 	"path"
 	"slices"
 	"strconv"
@@ -299,12 +300,28 @@ func (o estimateOptions) loraOptions() ([]estimate.Option, error) {
 	return []estimate.Option{estimate.LoRA{Rank: o.lora, Targets: o.targets, Dropout: t.dropout, DType: d}}, nil
 }
 
-// projections lists what model families call the attention projections that get adapters by
-// default: query and value, as in PEFT's table; in image models all four, as in the scripts of
-// diffusers.
+// projections lists what model families call the attention projections that are taken to get adapters where PEFT has no
+// default: query and value, as in most of its table; in image models all four, as in the scripts of diffusers.
 var projections = [][]string{
 	{"q_proj", "v_proj"}, {"query", "value"}, {"q", "v"}, {"c_attn"}, {"query_key_value"}, {"q_lin", "v_lin"}, {"qkv_proj"},
 	{"to_k", "to_q", "to_v", "to_out.0"},
+}
+
+// fileTargets returns the layers that get adapters if the flags name none: PEFT's for the model's type, or else the usual
+// ones. It notes which.
+func fileTargets(c *checkpoint.File, e *estimated) ([]string, error) {
+	targets, peft := c.LoRATargets()
+	if len(targets) > 0 {
+		e.notes = append(e.notes, fmt.Sprintf("adapted: %s, as PEFT %s does by default for this type", strings.Join(targets, ", "), peft))
+		return targets, nil
+	}
+	r, err := c.Report()
+	if err != nil {
+		return nil, err
+	}
+	targets = usualTargets(r)
+	e.notes = append(e.notes, fmt.Sprintf("adapted: %s, which is assumed: PEFT %s has no default for this type, and --lora-targets names others", strings.Join(targets, ", "), peft))
+	return targets, nil
 }
 
 // usualTargets returns the projections that the model's layers have.

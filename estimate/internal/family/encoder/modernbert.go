@@ -46,7 +46,7 @@ func modernBERT(c family.Transformer) []tape.Layer {
 	if c.Tied {
 		decoder.Tied = ".model.embeddings.tok_embeddings.weight"
 	}
-	return append(layers, tape.As("decoder", decoder))
+	return append(layers, tape.As("decoder", layer.Output{Linear: decoder}))
 }
 
 func modernBlock(c family.Transformer, norm tape.Layer, block int) tape.Layer {

@@ -103,7 +103,7 @@ func (s *sounds) headed(c family.Transformer, body tape.Layer) []tape.Layer {
 	case forSamples:
 		return append(layers, s.pretrained(c, s)...)
 	}
-	return append(layers, tape.Inline(dropoutOf(s.last)), tape.As("lm_head", layer.Linear{In: width, Out: c.Vocab}))
+	return append(layers, tape.Inline(dropoutOf(s.last)), tape.As("lm_head", layer.NoOutput{Linear: layer.Linear{In: width, Out: c.Vocab}}))
 }
 
 // layers returns what makes a vector of a voice. A TDNN is a convolution whose weight is stored as

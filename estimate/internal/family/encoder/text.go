@@ -57,7 +57,7 @@ func (p predictor) layers(c family.Transformer) tape.Sequential {
 	if p.names[1] != "" {
 		act = tape.As(p.names[1], p.act)
 	}
-	last := tape.Layer(tape.As(p.names[3], logits))
+	last := tape.Layer(tape.As(p.names[3], layer.Output{Linear: logits}))
 	if p.apart && c.HeadBias {
 		last = tape.Inline(tape.Sequential{tape.Inline(idleBias{c.Vocab}), last})
 	}

@@ -42,7 +42,7 @@ func whisper(c family.Transformer) []tape.Layer {
 	if c.NoHead {
 		return layers
 	}
-	return append(layers, tape.As("proj_out", layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns, Tied: "model.decoder.embed_tokens.weight"}))
+	return append(layers, tape.As("proj_out", layer.Output{Linear: layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns, Tied: "model.decoder.embed_tokens.weight"}}))
 }
 
 // swapped returns its input with the last two dimensions swapped, as a view.
