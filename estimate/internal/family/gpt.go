@@ -210,8 +210,8 @@ func readMPT(c *Config, a *Model) {
 	a.Activation = layer.UseGELU
 }
 
-func gptjAttention(_ Transformer, a *layer.Attention) {
-	a.Eager, a.Complex = true, true
+func gptjAttention(c Transformer, a *layer.Attention) {
+	a.Anew, a.Apart, a.Dropout = true, true, c.ScoreDropout
 	a.Names = &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"}
 }
 
@@ -223,8 +223,8 @@ func gptNeoEmbedded(c Transformer) []tape.Layer {
 	return []tape.Layer{tape.As("wpe", Positions{Num: c.Positions, Dim: c.Hidden}), tape.As("drop", c.Drop())}
 }
 
-func gptNeoAttention(_ Transformer, a *layer.Attention) {
-	a.Eager, a.OutBias = true, true
+func gptNeoAttention(c Transformer, a *layer.Attention) {
+	a.Eager, a.OutBias, a.Dropout = true, true, c.ScoreDropout
 	a.Names = &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"}
 }
 
@@ -238,7 +238,7 @@ func readGPTJ(c *Config, a *Model) {
 	wideMLP(c)
 	c.decoder(a, 0, false)
 	c.Number(&a.RotaryDim, "rotary_dim", 64)
-	a.Dropout = max(c.Dropout("resid_pdrop"), c.Dropout("embd_pdrop"), c.Dropout("attn_pdrop"))
+	a.Dropout, a.ScoreDropout = max(c.Dropout("resid_pdrop"), c.Dropout("embd_pdrop")), c.Dropout("attn_pdrop")
 	c.Activation(a, c.Word("activation_function"), "gelu_new")
 }
 
@@ -248,7 +248,7 @@ func readGPTNeo(c *Config, a *Model) {
 	wideMLP(c)
 	c.decoder(a, 0, true)
 	c.Number(&a.Positions, "max_position_embeddings", 2048)
-	a.Dropout = max(c.Dropout("resid_dropout"), c.Dropout("embed_dropout"), c.Dropout("attention_dropout"))
+	a.Dropout, a.ScoreDropout = max(c.Dropout("resid_dropout"), c.Dropout("embed_dropout")), c.Dropout("attention_dropout")
 	c.Activation(a, c.Word("activation_function"), "gelu_new")
 	a.Window = c.Whole("window_size", 256)
 	local := localLayers(c, a.Blocks)

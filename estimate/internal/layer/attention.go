@@ -62,6 +62,7 @@ type Attention struct {
 	Gated         bool                             // the projection of queries also makes gates for the output
 	Tables        alloc.DType                      // element type of the rotary tables and of the rotation; 0 means that of activations
 	Anew          bool                             // each layer makes rotary tables of its own
+	Apart         bool                             // queries and keys have rotary tables of their own
 	PerText       bool                             // each sequence has rotary tables of its own
 	Borrowed      bool                             // keys and values come from an earlier layer: the last one that has a window too, or has none too
 	ValueNorm     bool                             // values are normed, without a weight
@@ -226,7 +227,11 @@ func (l Attention) rotate(t *tape.Tape, q, k tape.Tensor) (tape.Tensor, tape.Ten
 		if l.PerText {
 			kinds = q.Shape[0]
 		}
-		if q = rotate(t, q, size, rotated, kinds, l.Tables); !l.Borrowed {
+		q = rotate(t, q, size, rotated, kinds, l.Tables)
+		if l.Apart {
+			*rotaryTables.Of(t) = nil
+		}
+		if !l.Borrowed {
 			k = rotate(t, k, size, rotated, kinds, l.Tables)
 		}
 	}

@@ -57,10 +57,12 @@ func TestEstimateWaysOfTraining(t *testing.T) {
 			assert.Equal(t, adam, e.Host)
 			assert.Less(t, e.Reserved, usual.Reserved)
 		},
-		"--offload parameters":     func(t *testing.T, e estimated) { assert.Zero(t, e.Report.Training.Weights) },
-		"--optimizer-form fused":   func(t *testing.T, e estimated) { assert.Less(t, e.Upper, usual.Upper) },
-		"--zero-grad kept":         func(t *testing.T, e estimated) { assert.GreaterOrEqual(t, e.Reserved, usual.Reserved) },
-		"--transformers 4.45":      func(t *testing.T, e estimated) { assert.Less(t, e.Report.Retained, usual.Report.Retained, "each text's last token has no loss") },
+		"--offload parameters":   func(t *testing.T, e estimated) { assert.Zero(t, e.Report.Training.Weights) },
+		"--optimizer-form fused": func(t *testing.T, e estimated) { assert.Less(t, e.Upper, usual.Upper) },
+		"--zero-grad kept":       func(t *testing.T, e estimated) { assert.GreaterOrEqual(t, e.Reserved, usual.Reserved) },
+		"--transformers 4.45": func(t *testing.T, e estimated) {
+			assert.Less(t, e.Report.Retained, usual.Report.Retained, "each text's last token has no loss")
+		},
 		"--pytorch 1.10":           func(t *testing.T, e estimated) { assert.NotEqual(t, usual.Peak, e.Peak) },
 		"--attention eager":        func(t *testing.T, e estimated) { assert.Greater(t, e.Report.Retained, usual.Report.Retained) },
 		"--attention sdpa":         func(t *testing.T, e estimated) { assert.Equal(t, usual.Report.Training, e.Report.Training) },
@@ -152,7 +154,7 @@ func TestEstimateUsualTargetsOfLoRA(t *testing.T) {
 		"olmo2": "adapted: q_proj, v_proj, which is assumed: PEFT 0.21.2 has no default for this type, and --lora-targets names others",
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"model_type": "`+name+`", "hidden_size": 64, "intermediate_size": 96,
-			"num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 100}`), 0o600))
+			"num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 100}`), 0o600))
 		assert.Contains(t, estimateJSON(t, dir+" --lora 8").Report.Notes, said)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"_class_name": "FluxTransformer2DModel",
