@@ -171,6 +171,8 @@ func TestCachesOfUnequalBlocks(t *testing.T) {
 			"num_kv_shared_layers": 2, "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"]`: 2 * 2 * (2*16*16 + 64*48),
 		`"model_type": "granitemoehybrid", "num_hidden_layers": 3, "num_key_value_heads": 2, "layer_types": ["mamba", "attention", "mamba"],
 			"mamba_n_heads": 8, "mamba_n_groups": 1, "mamba_d_state": 16, "mamba_d_conv": 4`: 2 * (2*64*2*16 + 2*(2*128*16+4*(128+2*16))),
+		`"model_type": "mllama", "text_config": {"model_type": "mllama_text_model", "hidden_size": 64, "intermediate_size": 96, "vocab_size": 100, "num_attention_heads": 4, "num_key_value_heads": 2,
+			"num_hidden_layers": 5, "cross_attention_layers": [1, 3]}, "vision_config": {"image_size": 56, "hidden_size": 32, "attention_heads": 2}`: 3 * 2 * 2 * 64 * 2 * 16, // without images the layers that attend to them keep nothing
 		`"model_type": "mamba2", "num_hidden_layers": 2, "num_heads": 8, "head_dim": 16, "n_groups": 1, "state_size": 16, "conv_kernel": 4`: 2 * 2 * (2*128*16 + 4*(128+2*16)),
 	} {
 		c, err := ReadFile(writeFile(t, configName, []byte("{"+sizes+config+"}")))

@@ -13,7 +13,7 @@ import (
 // decoder builds the layers of a family that has a style.
 func (c Transformer) decoder() []tape.Layer {
 	s := c.style()
-	body := tape.Sequential{tape.As(s.names.embed, layer.Embedding{Num: c.Vocab, Dim: setting.Or(c.EmbedDim, c.Hidden), Split: true})}
+	body := tape.Sequential{tape.As(s.names.embed, layer.Embedding{Num: c.Vocab + s.extra, Dim: setting.Or(c.EmbedDim, c.Hidden), Split: true})}
 	if s.scaled {
 		body = append(body, tape.As("embed_scale", scale{}))
 	}
@@ -219,6 +219,7 @@ type style struct {
 	mlp       func(Transformer) tape.Layer
 	mixture   func(Transformer, layer.MoE) tape.Layer
 	recurrent func(Transformer) *recurrence // of Recurrent blocks; nil if its numbers are missing
+	extra     int                           // tokens that the model reads but does not write
 	rotations func(Transformer) int         // number of rotary tables; nil means one
 	still     bool                          // no rotary positions
 	untabled  bool                          // no release had tables of all rotary positions

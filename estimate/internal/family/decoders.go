@@ -4,7 +4,7 @@ package family
 var Decoders = []*Family{
 	Llama, SmolLM3, Arcee, Mistral, Ministral3, SeedOSS, Ernie, HunYuan, MiniMaxM2, Granite, GraniteMoE, Cohere, EXAONE4,
 	DeepSeek, Dots1, Falcon, Bloom, Gemma, Gemma2, Gemma3n, Gemma4, GLM, GLM4, ChatGLM, GLM4MoE, GPT2, OPT, GPTJ, GPTNeo,
-	MPT, GPTNeoX, GPTOSS, GraniteHybrid, Jamba, LFM2, Llama4, Mamba, Mamba2, OLMo, OLMo2, OLMoE, Phi, Phi3, PhiMoE, Qwen,
+	MPT, GPTNeoX, GPTOSS, GraniteHybrid, Jamba, LFM2, Llama4, MLlama, Mamba, Mamba2, OLMo, OLMo2, OLMoE, Phi, Phi3, PhiMoE, Qwen,
 	Qwen3Next, Starcoder2, StableLM, Nemotron,
 	GLM4MoELite,
 	DeepSeekV32,

@@ -21,7 +21,7 @@ var GLM4 = &Family{
 	style: style{mlp: packedMLP, attention: glmAttention, block: func(_ Transformer, b blockParts) tape.Layer {
 		return normedAround(b, "input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")
 	}},
-	Types: []Type{{Name: "glm4", Base: "Glm4Model", Read: readGLM4}},
+	Types: []Type{{Name: "glm4", Base: "Glm4Model", Read: readGLM4}, {Name: "glm4v_text", Base: "Glm4vTextModel", Read: readGLM4VText, Text: true}},
 	GGUF:  []GGUF{{Name: "glm4", Rotary: true, Read: packedBiases}},
 }
 
@@ -45,7 +45,7 @@ func chatGLMMLP(c Transformer) tape.Layer {
 
 func glmAttention(c Transformer, a *layer.Attention) {
 	joinedAttention(c, a)
-	a.Anew = true
+	a.Anew = !c.Batched // tables of all texts are made once
 }
 
 func chatGLMAttention(c Transformer, a *layer.Attention) {
@@ -61,6 +61,13 @@ func readGLM(c *Config, a *Model) {
 func readGLM4(c *Config, a *Model) {
 	a.QKVBias = c.Flag("attention_bias", true)
 	c.rotatedInPart(a, 0.5)
+}
+
+// readGLM4VText reads the text part of GLM-4V, each of whose texts has rotary tables of its own.
+func readGLM4VText(c *Config, a *Model) {
+	a.QKVBias, a.Batched = true, true
+	c.Unset("head_dim")
+	c.rotatedInPart(a, 1)
 }
 
 // readChatGLM reads ChatGLM 2 and 3 and GLM-4, whose code lies beside their weights. Whatever class

@@ -22,7 +22,7 @@ var Phi3 = &Family{
 	style: style{block: func(_ Transformer, b blockParts) tape.Layer {
 		return normedBefore(b, "resid_attn_dropout", "resid_mlp_dropout")
 	}, attention: packedAttention, mlp: packedMLP},
-	Types: []Type{{Name: "phi3", Base: "Phi3Model", Read: readPhi3}},
+	Types: []Type{{Name: "phi3", Base: "Phi3Model", Text: true, Read: readPhi3}},
 	GGUF:  []GGUF{{Name: "phi3", Rotary: true}},
 }
 

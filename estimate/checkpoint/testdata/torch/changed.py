@@ -106,6 +106,17 @@ def runs(model):
     return True
 
 
+def divides(config):
+    """Whether the heads of all parts divide, as of a model that runs."""
+    parts = [config, *(getattr(config, name) for name in getattr(config, "sub_configs", {}))]
+    for part in parts:
+        heads, width = getattr(part, "num_attention_heads", None), getattr(part, "hidden_size", None)
+        if isinstance(heads, int) and isinstance(width, int):
+            if heads % (getattr(part, "num_key_value_heads", None) or 1) or width % heads and not getattr(part, "head_dim", None):
+                return False
+    return True
+
+
 def count(model):
     return sum(p.numel() for p in model.parameters())
 
@@ -166,7 +177,7 @@ def changes(name, cls, *further):
             model = make(changed(base, change))
         except Exception:
             return None
-        if ran and not runs(model):
+        if ran and not runs(model) or not ran and not divides(model.config):
             return None
         return model
 

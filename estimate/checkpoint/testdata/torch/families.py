@@ -93,6 +93,8 @@ def inputs(model, dtype, length, images=0, size=(1024, 1024)):
         return {**text, "decoder_input_ids": numbers.clone()}
     if c.model_type == "whisper":
         return {"input_features": torch.randn(BATCH, c.num_mel_bins, 2 * c.max_source_positions, dtype=dtype), "decoder_input_ids": numbers.clone()}
+    if c.model_type == "qwen2_audio_encoder":
+        return {"input_features": torch.randn(BATCH, c.num_mel_bins, 2 * c.max_source_positions, dtype=dtype)}
     if model.main_input_name == "input_values":
         return {"input_values": torch.randn(BATCH, length, dtype=dtype)}
     if c.model_type in ("siglip2", "siglip2_vision_model"):

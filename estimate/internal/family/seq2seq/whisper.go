@@ -20,17 +20,7 @@ var Whisper = &family.Family{
 // whisper builds Whisper, which hears spectra and writes text.
 func whisper(c family.Transformer) []tape.Layer {
 	dec := c.Half()
-	encoder := tape.Sequential{
-		tape.As("conv1", layer.Conv1d{In: c.Channels, Out: c.Hidden, Kernel: 3, Padding: 1}),
-		tape.Inline(layer.GELU{}),
-		tape.As("conv2", layer.Conv1d{In: c.Hidden, Out: c.Hidden, Kernel: 3, Stride: 2, Padding: 1}),
-		tape.Inline(layer.GELU{}),
-		tape.Inline(swapped{}),
-		tape.As("embed_positions", fixedPositions{Num: c.SourceLength, Dim: c.Hidden}),
-		tape.Inline(c.Drop()),
-		tape.As("layers", tape.Repeat{N: c.Blocks, Layer: seqBlock(c, false, true)}),
-		tape.As("layer_norm", layer.LayerNorm{Size: c.Hidden}),
-	}
+	encoder := whisperEncoder(c)
 	decoder := tape.Sequential{
 		tape.As("embed_tokens", layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}),
 		tape.As("embed_positions", family.Positions{Num: c.Positions, Dim: c.Hidden, Each: true}),
@@ -43,6 +33,21 @@ func whisper(c family.Transformer) []tape.Layer {
 		return layers
 	}
 	return append(layers, tape.As("proj_out", layer.Output{Linear: layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns, Tied: "model.decoder.embed_tokens.weight"}}))
+}
+
+// whisperEncoder reads spectra.
+func whisperEncoder(c family.Transformer) tape.Sequential {
+	return tape.Sequential{
+		tape.As("conv1", layer.Conv1d{In: c.Channels, Out: c.Hidden, Kernel: 3, Padding: 1}),
+		tape.Inline(layer.GELU{}),
+		tape.As("conv2", layer.Conv1d{In: c.Hidden, Out: c.Hidden, Kernel: 3, Stride: 2, Padding: 1}),
+		tape.Inline(layer.GELU{}),
+		tape.Inline(swapped{}),
+		tape.As("embed_positions", fixedPositions{Num: c.SourceLength, Dim: c.Hidden}),
+		tape.Inline(c.Drop()),
+		tape.As("layers", tape.Repeat{N: c.Blocks, Layer: seqBlock(c, false, true)}),
+		tape.As("layer_norm", layer.LayerNorm{Size: c.Hidden}),
+	}
 }
 
 // swapped returns its input with the last two dimensions swapped, as a view.
