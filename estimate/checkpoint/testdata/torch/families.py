@@ -77,8 +77,29 @@ def in_tiles(c, v, total, width, height, dtype):
     return {**given, "batch_num_images": torch.tensor([total // BATCH] * BATCH)} if several else given
 
 
+def split(c, v, total, width, height, dtype):
+    """Idefics 3 and SmolVLM: the longer side becomes four tiles, which go before the whole image."""
+    from types import SimpleNamespace
+
+    from transformers.models.idefics3.image_processing_idefics3 import Idefics3ImageProcessor
+
+    usual = SimpleNamespace(do_image_splitting=True, max_image_size=None, size=None)
+    tiles, _, _ = Idefics3ImageProcessor.get_number_of_image_patches(
+        usual, height, width, {"do_image_splitting": True, "max_image_size": {"longest_edge": v.image_size}, "size": {"longest_edge": 4 * v.image_size}})
+    return {"pixel_values": torch.randn(BATCH, total // BATCH * max(tiles, 1), 3, v.image_size, v.image_size, dtype=dtype)}
+
+
+def in_canvas(c, v, total, width, height, dtype):
+    """InternVL: up to twelve tiles, and the whole image if there are several."""
+    from transformers.models.got_ocr2.image_processing_got_ocr2 import get_optimal_tiled_canvas
+
+    columns, rows = get_optimal_tiled_canvas((height, width), tuple(v.image_size), 1, 12)
+    tiles = columns * rows + (columns * rows > 1)
+    return {"pixel_values": torch.randn(total * tiles, 3, *v.image_size, dtype=dtype)}
+
+
 # What the processors of other families give their models.
-PIXELS = {"mistral3": in_patches, "llava_next": in_tiles, "llava_onevision": in_tiles}
+PIXELS = {"idefics3": split, "smolvlm": split, "internvl": in_canvas, "mistral3": in_patches, "llava_next": in_tiles, "llava_onevision": in_tiles}
 
 
 def inputs(model, dtype, length, images=0, size=(1024, 1024)):

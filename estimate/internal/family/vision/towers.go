@@ -133,17 +133,20 @@ func (e encoder) tower(c family.Transformer, states []int, cropped bool) tape.La
 	return tape.Module{Name: "VisionModel", Parts: e.parts(c), Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		all, output := e.run(f, c, x)
 		family.Return(f.Tape, output)
+		crop := func(x tape.Tensor) tape.Tensor {
+			if cropped {
+				return f.From(x, 1, 1)
+			}
+			return x
+		}
 		if len(states) == 0 {
-			return output
+			return crop(output)
 		}
 		var chosen []tape.Tensor
 		for _, i := range states {
 			state := all[min(max(0, (i+len(all))%len(all)), len(all)-1)]
 			family.Return(f.Tape, state)
-			if cropped {
-				state = f.From(state, 1, 1)
-			}
-			chosen = append(chosen, state)
+			chosen = append(chosen, crop(state))
 		}
 		if len(chosen) == 1 {
 			return chosen[0]
