@@ -149,7 +149,7 @@ func TestUnreadKeysAreNamed(t *testing.T) {
 		{map[string]any{"sliding_window": nil, "attention_window": 0, "layer_types": []string{"full_attention", "full_attention"}}, nil, 0, 0, 0},
 		{map[string]any{"kv_channels": 64}, []string{"kv_channels"}, 1, 0, 0},
 		{map[string]any{"attention_dropout": 0.1}, []string{"attention_dropout"}, 0, 0, 1},
-		{map[string]any{"is_encoder_decoder": true}, []string{"is_encoder_decoder"}, 0, 1, 1},
+		{map[string]any{"chunk_size_feed_forward": 8, "output_hidden_states": true}, []string{"output_hidden_states"}, 0, 1, 1},
 	} {
 		m, err := read(t, llama(c.changes))
 		require.NoError(t, err)

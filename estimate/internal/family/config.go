@@ -227,6 +227,14 @@ func (c *Config) Harmless(keys ...string) {
 	}
 }
 
+// Follows keeps an error if a key that transformers computes from others has another value than n.
+// Files that it saves have such keys.
+func (c *Config) Follows(key string, n int) {
+	if got := c.Whole(key, n); got != n {
+		c.Unknown(key, strconv.Itoa(got)+" where other keys lead to "+strconv.Itoa(n))
+	}
+}
+
 // Decode decodes a key's value. It returns false if there is none, or if it is wrong.
 func (c *Config) Decode(key string, to any) bool {
 	v := c.Value(key)

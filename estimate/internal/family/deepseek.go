@@ -54,6 +54,7 @@ func deepSeek(c *Config, a *Model, dense int) {
 	c.Number(&latent.KVRank, "kv_lora_rank", 512)
 	c.Number(&latent.RopeSize, "qk_rope_head_dim", 64)
 	c.Number(&latent.NopeSize, "qk_nope_head_dim", 128)
+	c.Harmless("qk_head_dim", "num_nextn_predict_layers") // the layers add up the two parts; no layers for more tokens are built
 	c.Number(&latent.ValueSize, "v_head_dim", 128)
 	if shared = max(0, shared); shared > MaxBlocks {
 		c.Fail("n_shared_experts", "%d are more than %d", shared, MaxBlocks)

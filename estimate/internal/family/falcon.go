@@ -56,8 +56,10 @@ func readFalcon(c *Config, a *Model) {
 	case renewed:
 		c.Move("num_key_value_heads", "num_kv_heads")
 	case c.Flag("multi_query", true):
+		c.Harmless("num_kv_heads") // it has no effect here
 		c.Set("num_key_value_heads", 1)
 	default:
+		c.Follows("num_kv_heads", c.Whole("num_attention_heads", 0))
 		c.Unset("num_key_value_heads")
 	}
 	c.decoder(a, 0, true)

@@ -62,6 +62,7 @@ func gpt2Block(c Transformer) tape.Layer {
 
 func readBigCode(c *Config, a *Model) {
 	readGPT2(c, a)
+	c.Harmless("num_key_value_heads") // it follows from multi_query
 	if c.Flag("multi_query", true) {
 		a.KVHeads = 1
 	}
@@ -245,6 +246,7 @@ func readGPTJ(c *Config, a *Model) {
 var gptNeoKeys = map[string]string{"num_layers": "num_hidden_layers", "num_heads": "num_attention_heads"}
 
 func readGPTNeo(c *Config, a *Model) {
+	c.Harmless("attention_layers") // they follow from attention_types
 	wideMLP(c)
 	c.decoder(a, 0, true)
 	c.Number(&a.Positions, "max_position_embeddings", 2048)

@@ -56,7 +56,7 @@ var harmlessKeys = []struct {
 	}},
 	{"how text is written, besides the keys of GenerationConfig", []string{
 		"min_new_tokens", "max_new_tokens", "max_generation_length", "forced_decoder_ids", "renormalize_logits", "prefix", "normalize_before_topk", "output_past",
-		"median_filter_width", "alignment_heads", "no_timestamps*", "is_multilingual",
+		"median_filter_width", "alignment_heads", "no_timestamps*", "is_multilingual", "is_encoder_decoder",
 	}},
 }
 
@@ -78,7 +78,8 @@ func harmless(key string) bool {
 
 // gates are keys that only count where another one is on.
 var gates = map[string]string{
-	"sliding_window": "use_sliding_window", "max_window_layers": "use_sliding_window",
+	"output_hidden_size": "add_adapter",
+	"sliding_window":     "use_sliding_window", "max_window_layers": "use_sliding_window",
 	"num_experts_per_tok": "num_local_experts",
 	"num_experts":         "enable_moe_block", "top_k_experts": "enable_moe_block", "moe_intermediate_size": "enable_moe_block",
 }

@@ -107,7 +107,8 @@ func headSpace(c Transformer) layer.HeadSpace {
 
 func readMamba2(c *Config, a *Model) {
 	class := c.Class("Mamba2ForCausalLM")
-	c.Harmless("head_dim") // times num_heads it is the inner width, which transformers checks
+	c.Harmless("head_dim")       // times num_heads it is the inner width, which transformers checks
+	c.Harmless("time_step_rank") // it is Mamba's, and has no effect here
 	a.NoHead, a.Tied, a.Heads = class == c.Base, c.Flag("tie_word_embeddings", false), 1
 	if !c.Flag("residual_in_fp32", true) {
 		c.Unknown("residual_in_fp32", "false")

@@ -66,6 +66,7 @@ func nemotronMixture(c Transformer, m layer.MoE) tape.Layer {
 }
 
 func readNemotronH(c *Config, a *Model) {
+	c.Harmless("mtp_layers_block_type", "mtp_hybrid_override_pattern") // transformers builds no layers for more tokens
 	types := c.nemotronLayers()
 	c.Set("num_hidden_layers", len(types))
 	c.decoder(a, 8, false)

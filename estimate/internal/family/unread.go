@@ -58,7 +58,7 @@ func addUnread(u *setting.Unread, path, key string, in map[string]json.RawMessag
 	switch {
 	case isPart && bytes.HasPrefix(value, []byte("{")):
 		return addUnreadPart(u, path+key+".", value, part)
-	case harmless(key), of.usual(key, value), allAttend(key, value), slices.Contains(of.Computed, key), !of.has(key) && off(value), shut(key, of, in):
+	case harmless(key), of.usual(key, value, in), allAttend(key, value), slices.Contains(of.Computed, key), !of.has(key) && off(value), shut(key, of, in):
 		return ""
 	case shapesLayers(key, value):
 		return path + key
@@ -137,13 +137,16 @@ func shut(key string, of class, in map[string]json.RawMessage) bool {
 	return given && off(value)
 }
 
-// usual reports whether a key has the value that the class declares, or saves where nothing is
-// changed: readers were held to those models.
-func (c class) usual(key string, value json.RawMessage) bool {
-	for _, of := range []map[string]json.RawMessage{c.Defaults, c.Saved, c.Sought, common().Defaults} {
+// usual reports whether a key has the value that the class declares: readers were held to those
+// models. A number that the class computes from others and saves is usual where these are, too.
+func (c class) usual(key string, value json.RawMessage, in map[string]json.RawMessage) bool {
+	for _, of := range []map[string]json.RawMessage{c.Defaults, c.Sought, common().Defaults} {
 		if usual, ok := of[key]; ok && same(usual, value) {
 			return true
 		}
+	}
+	if usual, ok := c.Saved[key]; ok && same(usual, value) && (!isNumber(value) || c.unchanged(in)) {
+		return true
 	}
 	for alias, stored := range c.Names {
 		if usual, ok := c.Defaults[alias]; ok && stored == key && same(usual, value) {
@@ -154,6 +157,30 @@ func (c class) usual(key string, value json.RawMessage) bool {
 		}
 	}
 	return false
+}
+
+func isNumber(value json.RawMessage) bool {
+	var n float64
+	return json.Unmarshal(value, &n) == nil && string(value) != "null"
+}
+
+// unchanged reports whether all numbers that the class declares are as it declares or saves them.
+func (c class) unchanged(in map[string]json.RawMessage) bool {
+	for key, value := range in {
+		var was, is float64
+		usual, ok := c.Defaults[key]
+		for alias, stored := range c.Names { // one of them is declared
+			if alias == key && c.Defaults[stored] != nil {
+				usual, ok = c.Defaults[stored], true
+			} else if stored == key && c.Defaults[alias] != nil {
+				usual, ok = c.Defaults[alias], true
+			}
+		}
+		if ok && json.Unmarshal(usual, &was) == nil && json.Unmarshal(value, &is) == nil && was != is && !harmless(key) && !same(c.Saved[key], value) {
+			return false
+		}
+	}
+	return true
 }
 
 // exactGELU are activation functions that run and save alike: torch.nn.functional.gelu either way.

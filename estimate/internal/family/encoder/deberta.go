@@ -183,6 +183,9 @@ func readDeBERTa(c *family.Config, a *family.Model) {
 	}
 	if a.MaskedLM = class == "DebertaV2ForMaskedLM"; !a.MaskedLM {
 		readHead(c, a, class)
+		c.Follows("pooler_hidden_size", a.Hidden)
+	} else {
+		c.Harmless("pooler_hidden_size")
 	}
 	var types []string
 	var text string

@@ -94,6 +94,7 @@ func readMarian(c *family.Config, a *family.Model) {
 		c.Unknown("share_encoder_decoder_embeddings", "false")
 	}
 	bartSettings(c, a, "MarianMTModel")
+	c.Follows("decoder_vocab_size", a.Vocab)
 }
 
 func bartSettings(c *family.Config, a *family.Model, head string) {

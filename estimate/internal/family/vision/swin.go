@@ -107,7 +107,6 @@ func (meanPlace) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 
 func readSwin(c *family.Config, a *family.Model) {
 	class := c.Class("SwinForImageClassification")
-	c.Harmless("hidden_size", "num_layers") // both follow from embed_dim and depths
 	if !c.Flag("qkv_bias", true) || c.Flag("use_absolute_embeddings", false) {
 		c.Unknown("qkv_bias, use_absolute_embeddings", "another value than the usual")
 	}
@@ -118,6 +117,7 @@ func readSwin(c *family.Config, a *family.Model) {
 
 // readStages reads the stages and what else Swin and Swin V2 have in common.
 func readStages(c *family.Config, a *family.Model, own *Stages) {
+	c.Harmless("hidden_size", "num_layers") // both follow from embed_dim and depths
 	depths := c.List("depths")
 	var heads []int
 	if len(depths) == 0 || json.Unmarshal(c.Value("num_heads"), &heads) != nil || len(heads) != len(depths) {

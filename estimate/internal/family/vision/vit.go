@@ -157,7 +157,11 @@ func vitSettings(c *family.Config, a *family.Model, heads ...string) {
 	if strings.HasSuffix(class, "WithTeacher") {
 		a.Own = &taught{}
 	}
-	a.Pooler = class == c.Base
+	if a.Pooler = class == c.Base; a.Pooler {
+		c.Follows("pooler_output_size", a.Hidden)
+	} else {
+		c.Harmless("pooler_output_size")
+	}
 	a.Classes = c.ClassesOf(class)
 	c.Pixels(&a.Transformer, 16)
 }
