@@ -184,6 +184,9 @@ func (c *File) Report(opts ...estimate.Option) (*estimate.Report, error) {
 	if ok {
 		r.Notes = append(r.Notes, pipe.notes()...)
 	}
+	if len(c.tensors) == 0 {
+		r.Notes = append(r.Notes, c.architecture.Assumed...)
+	}
 	switch held, described := c.parameters(), r.Params.Count-adapters(r); {
 	case untold:
 		r.Notes = append(r.Notes, fmt.Sprintf("only the parameters are known, not what runs: %v", c.architectureErr))

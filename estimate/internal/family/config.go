@@ -73,6 +73,8 @@ func (t *Table) ReadConfig(name string, text json.RawMessage) (Model, error) {
 	a.Family = known.Family
 	if classes := c.Names("architectures"); len(classes) > 0 {
 		a.class = classes[0]
+	} else if known.Base != "" {
+		a.Assumed = append(a.Assumed, fmt.Sprintf("config.json names no architectures: this is %s, with neither a head nor a loss; add the class that is meant, such as \"architectures\": [\"%s\"]", known.Base, c.exampleClass()))
 	}
 	a.problem = c.Word("problem_type")
 	c.reading = &reading{}
@@ -96,6 +98,19 @@ func (c *Config) members() map[string]json.RawMessage {
 	var m map[string]json.RawMessage
 	_ = json.Unmarshal(c.raw, &m) // newConfig kept the error
 	return m
+}
+
+// exampleClass returns the name of a class with a head.
+func (c *Config) exampleClass() string {
+	switch {
+	case c.Family.Seq2Seq():
+		return c.Named("ForConditionalGeneration")
+	case c.Family.OrLlama().Images || c.Family.OrLlama().Layers == nil && c.Family.Encoder():
+		return c.Named("ForImageClassification")
+	case c.Family.Encoder():
+		return c.Named("ForSequenceClassification")
+	}
+	return c.Named("ForCausalLM")
 }
 
 // newConfig reads the settings of a text.

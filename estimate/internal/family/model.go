@@ -21,7 +21,9 @@ type Model struct {
 	// all; nil if it does.
 	Stored func(a *Model, has func(tensor string) bool)
 	Unread setting.Unread // keys of the config.json that no reader looked at
-	latent int            // side of the latent image that FLUX makes; 0 means the usual one
+	// Assumed says, a sentence each, what is taken for granted where neither a config.json nor tensors tell.
+	Assumed []string
+	latent  int // side of the latent image that FLUX makes; 0 means the usual one
 }
 
 // Images is an image model that is not a transformer.

@@ -252,14 +252,18 @@ func (l MoE) Tokens(t *tape.Tape, x tape.Tensor) int {
 
 type Experts struct{ MoE }
 
+// upName is the name of the weight of the first projection.
+func (l MoE) upName() string {
+	if l.Ungated {
+		return "up_proj"
+	}
+	return "gate_up_proj"
+}
+
 func (l Experts) Kind() string { return "Experts(" + strconv.Itoa(l.Experts) + ")" }
 
 func (l Experts) Declare(d *tape.Declaration) {
-	up := "gate_up_proj"
-	if l.Ungated {
-		up = "up_proj"
-	}
-	declareExpert(d, tape.Param{Name: up, Shape: alloc.Shape{l.Experts, l.up(), l.Hidden}, Split: true})
+	declareExpert(d, tape.Param{Name: l.upName(), Shape: alloc.Shape{l.Experts, l.up(), l.Hidden}, Split: true})
 	declareExpert(d, tape.Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.Hidden, l.FFN}, Split: true, Apart: true})
 	d.Layer("act_fn", l.Activation.Layer(UseSiLU))
 }
@@ -303,7 +307,7 @@ func (l MoE) Visit(t *tape.Tape, x tape.Tensor, gate func(both tape.Tensor) tape
 	}
 	order := tape.Own{Shape: alloc.Shape{visits}, DType: alloc.Int64}
 	selected := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{visits, l.Hidden}, KeepOwn: []tape.Own{order, order}})
-	both := l.project(t, selected, "gate_up_proj", tape.Op{
+	both := l.project(t, selected, l.upName(), tape.Op{
 		Shape: alloc.Shape{visits, l.up()}, Split: t.Cfg.Sharding.Tensor > 1,
 		KeepOwn: []tape.Own{{Shape: alloc.Shape{l.Experts}, DType: alloc.Int32}}, FLOPs: setting.FLOPs(visits, l.up(), l.Hidden, 2),
 	}, bias)

@@ -189,6 +189,9 @@ func t5Settings(c *family.Config, a *family.Model, tied bool) {
 	}
 	a.Stored = func(a *family.Model, has func(tensor string) bool) { a.Tied = !has("lm_head.weight") }
 	a.NoHead, a.Tied, a.Dropout = class != head, tied && c.Flag("scale_decoder_outputs", true), c.Dropout("dropout_rate")
+	if class == head && !a.Tied {
+		a.Assumed = append(a.Assumed, "the output head is counted as published checkpoints have it, with a weight of its own; a model that transformers 5 makes anew ties it to the embeddings")
+	}
 	name, gated := strings.CutPrefix(c.Word("feed_forward_proj"), "gated-")
 	if gated && name == "gelu" {
 		name = "gelu_new" // as T5 1.1 has it

@@ -71,6 +71,7 @@ func gemma3nEmbedder(c family.Transformer, width int) tape.Layer {
 func readGemma3nWhole(c *family.Config, a *family.Model) {
 	class := c.Class("Gemma3nForConditionalGeneration")
 	text := c.Component("text_config", "gemma3n_text")
+	text.Inherit("tie_word_embeddings", c) // the text's own flag does not count
 	a.Family = text.Family
 	text.Read(text, a)
 	a.NoHead = class == c.Base

@@ -66,6 +66,7 @@ func gemma4Audio(c family.Transformer, width int) []tape.Layer {
 func readGemma4Whole(c *family.Config, a *family.Model) {
 	class := c.Class("Gemma4ForConditionalGeneration")
 	text := c.Component("text_config", "gemma4_text")
+	text.Inherit("tie_word_embeddings", c) // the text's own flag does not count
 	a.Family = text.Family
 	text.Read(text, a)
 	a.NoHead = class == c.Base

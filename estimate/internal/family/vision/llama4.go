@@ -37,7 +37,7 @@ func llama4Tower(c family.Transformer, width int, d *tape.Declaration) {
 }
 
 func readLlama4(c *family.Config, a *family.Model) {
-	imageText{head: "Llama4ForConditionalGeneration", text: "llama4_text", vision: "llama4_vision_model", numbers: func(v, _ *family.Config, t *family.Model) {
+	imageText{head: "Llama4ForConditionalGeneration", text: "llama4_text", vision: "llama4_vision_model", owns: true, numbers: func(v, _ *family.Config, t *family.Model) {
 		towerNumbers(v, &t.Transformer)
 		v.Number(&t.EmbedDim, "projector_output_dim", 4096)
 		v.Number(&t.Classes, "vision_output_dim", 7680)

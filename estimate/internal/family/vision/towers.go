@@ -51,6 +51,7 @@ type imageText struct {
 	text    string // the type of the text part, if the file does not or cannot say it
 	usual   string // the type of the text part if the file could say it and does not
 	vision  string // the type of the tower, if the file does not or cannot say it
+	owns    bool   // the head is part of the text model, so that the text's own tie_word_embeddings counts
 	numbers func(vision, whole *family.Config, tower *family.Model)
 }
 
@@ -71,7 +72,7 @@ func (m imageText) read(c *family.Config, a *family.Model) {
 		c.Unknown("text_config", "model_type "+text.Name)
 		return
 	}
-	if c.Has("tie_word_embeddings") {
+	if !m.owns && c.Has("tie_word_embeddings") {
 		text.Inherit("tie_word_embeddings", c)
 	}
 	tower := family.Model{Transformer: family.Transformer{Family: c.Family}}
