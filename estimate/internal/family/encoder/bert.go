@@ -4,6 +4,7 @@ package encoder
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
@@ -17,8 +18,11 @@ var BERT = &family.Family{
 	Name:   "BERT",
 	Layers: bert,
 	Role:   family.Encoder,
-	Types:  []family.Type{{Name: "bert", Base: "BertModel", Read: readBERT}},
-	GGUF:   []family.GGUF{{Name: "bert", With: family.Transformer{Head: family.Head{NoHead: true}}, Read: ggufBERT}},
+	Types: []family.Type{
+		{Name: "bert", Base: "BertModel", Read: readBERT},
+		{Name: "ernie", Base: "ErnieModel", Read: readERNIE},
+	},
+	GGUF: []family.GGUF{{Name: "bert", With: family.Transformer{Head: family.Head{NoHead: true}}, Read: ggufBERT}},
 }
 
 // RoBERTa is BERT with positions that start after the padding, and heads of its own.
@@ -31,6 +35,7 @@ var RoBERTa = &family.Family{
 		{Name: "roberta", Base: "RobertaModel", Read: readBERT},
 		{Name: "xlm-roberta", Base: "XLMRobertaModel", Read: readBERT},
 		{Name: "camembert", Base: "CamembertModel", Read: readBERT},
+		{Name: "data2vec-text", Base: "Data2VecTextModel", Read: readBERT},
 	},
 }
 
@@ -160,7 +165,7 @@ func (l tokenTypes) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 
 // readBERT reads BERT and its successors.
 func readBERT(c *family.Config, a *family.Model) {
-	class := classes(c, c.Named("ForMaskedLM"), c.Named("ForCausalLM"), "BertLMHeadModel", "BertForNextSentencePrediction")
+	class := classes(c, "ForMaskedLM", "ForCausalLM", "LMHeadModel", "ForNextSentencePrediction")
 	if p := c.Word("position_embedding_type"); p != "" && p != "absolute" {
 		c.Unknown("position_embedding_type", p)
 	}
@@ -170,13 +175,21 @@ func readBERT(c *family.Config, a *family.Model) {
 	readText(c, a, 0)
 	c.Number(&a.Types, "type_vocab_size", 2)
 	switch { // NoHead means without the pooler
-	case class == c.Named("ForMaskedLM"), writes(c, class):
+	case strings.HasSuffix(class, "ForMaskedLM"), writes(c, class):
 		a.NoHead, a.MaskedLM = true, true
-	case class == "BertForNextSentencePrediction":
+	case strings.HasSuffix(class, "ForNextSentencePrediction"):
 		a.Own = &nextSentence{}
 	default:
 		readHead(c, a, class)
 	}
+}
+
+// readERNIE reads ERNIE 1 to 3, which is BERT unless tokens have vectors of tasks.
+func readERNIE(c *family.Config, a *family.Model) {
+	if c.Flag("use_task_id", false) {
+		c.Unknown("use_task_id", "true")
+	}
+	readBERT(c, a)
 }
 
 func ggufBERT(m *family.Metadata, a *family.Model) {

@@ -175,7 +175,7 @@ func beforeFirst(c family.Transformer, kernel int, block tape.Layer) tape.Layer 
 }
 
 func readDeBERTa(c *family.Config, a *family.Model) {
-	class := classes(c, "DebertaV2ForMaskedLM")
+	class := classes(c, "ForMaskedLM")
 	readText(c, a, 512)
 	a.Types = c.Whole("type_vocab_size", 0)
 	if width := c.Whole("embedding_size", a.Hidden); width != a.Hidden {

@@ -52,7 +52,7 @@ func distilBlock(c family.Transformer) tape.Layer {
 }
 
 func readDistilBERT(c *family.Config, a *family.Model) {
-	class := classes(c, "DistilBertForMaskedLM")
+	class := classes(c, "ForMaskedLM")
 	readText(c, a, 512)
 	a.Dropout = max(c.Dropout("dropout"), c.Dropout("attention_dropout"))
 	switch class {

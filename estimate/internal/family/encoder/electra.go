@@ -48,7 +48,7 @@ func electra(c family.Transformer) []tape.Layer {
 }
 
 func readELECTRA(c *family.Config, a *family.Model) {
-	class := classes(c, "ElectraForPreTraining", "ElectraForMaskedLM", "ElectraForCausalLM")
+	class := classes(c, "ForPreTraining", "ForMaskedLM", "ForCausalLM")
 	c.Unset("architectures") // BERT's heads have other names
 	readBERT(c, a)
 	switch {

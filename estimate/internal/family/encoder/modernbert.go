@@ -71,7 +71,7 @@ func modernBlock(c family.Transformer, norm tape.Layer, block int) tape.Layer {
 
 // readModernBERT reads ModernBERT, in which every third layer has no window.
 func readModernBERT(c *family.Config, a *family.Model) {
-	class := classes(c, "ModernBertForMaskedLM")
+	class := classes(c, "ForMaskedLM")
 	if c.Flag("attention_bias", false) || c.Flag("mlp_bias", false) || c.Flag("norm_bias", false) || c.Flag("classifier_bias", false) || !c.Flag("decoder_bias", true) {
 		c.Unknown("attention_bias, mlp_bias, norm_bias, classifier_bias, decoder_bias", "such a value")
 	}

@@ -81,7 +81,7 @@ func (l biasesBefore) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 var spread tape.Slot[tape.Tensor]
 
 func readMPNet(c *family.Config, a *family.Model) {
-	class := classes(c, "MPNetForMaskedLM")
+	class := classes(c, "ForMaskedLM")
 	readText(c, a, 512)
 	if a.MaskedLM = class == "MPNetForMaskedLM"; !a.MaskedLM {
 		readHead(c, a, class)

@@ -69,14 +69,14 @@ func (p predictor) layers(c family.Transformer) tape.Sequential {
 // tokenHeads are the ends of the names of classes that classify each token, without a pooler.
 var tokenHeads = []string{"ForTokenClassification", "ForQuestionAnswering"}
 
-// classes reads the class. Every encoder of texts has those of own and classifiers for sequences, tokens, answers and
-// choices.
-func classes(c *family.Config, own ...string) string {
-	own = slices.Clone(own)
-	for _, end := range append([]string{"ForSequenceClassification", choices}, tokenHeads...) {
-		own = append(own, c.Named(end))
+// classes reads the class. Its name ends as one of ends, or as those of the classifiers for sequences, tokens, answers
+// and choices, which every encoder of texts has.
+func classes(c *family.Config, ends ...string) string {
+	var known []string
+	for _, end := range slices.Concat(ends, tokenHeads, []string{"ForSequenceClassification", choices}) {
+		known = append(known, strings.TrimSuffix(c.Base, "Model")+end)
 	}
-	return c.Class(own...)
+	return c.Class(known...)
 }
 
 // choices is the end of the names of classes that give each sequence a number, by which one of several is chosen.
