@@ -37,8 +37,11 @@ warnings.simplefilter("ignore")
 # Names of the numbers of layers, which are set to two.
 LAYERS = ("num_hidden_layers", "encoder_layers", "decoder_layers", "num_decoder_layers", "num_encoder_layers")
 
-# Larger models are not built.
+# Models that take longer are not built.
 SECONDS = 20
+
+# Smaller buffers are left out, such as the frequencies of a rotation.
+LEAST = 1024
 
 
 def names():
@@ -84,7 +87,7 @@ def buffers(cls, kind):
             persistent = name not in module._non_persistent_buffers_set
             row = found.setdefault(path, [str(buffer.dtype).removeprefix("torch."), buffer.numel(), 0, persistent])
             row[2] += 1
-    return found
+    return {path: row for path, row in found.items() if row[1] >= LEAST}
 
 
 def row(cls, kind):
