@@ -149,11 +149,8 @@ func (s *Snapshot) CallSites() iter.Seq[CallSiteStats] {
 	})
 	return func(yield func(CallSiteStats) bool) {
 		for _, i := range order {
-			site, stream := s.callSite(i), uint8(0)
-			if int(i) < len(t.Sites) {
-				stream = t.Sites[i].Stream
-			}
-			site.Place = s.place(s.placeOf(i), stream)
+			site := s.callSite(i)
+			site.Place = s.place(s.placeOf(i), s.streamOf(i))
 			if !yield(site) {
 				return
 			}
@@ -179,6 +176,15 @@ func (s *Snapshot) placeOf(i int32) tables.Place {
 		return t.Retired[int(i)-len(t.Sites)].Place
 	}
 	return t.Sites[i].Place
+}
+
+// streamOf returns the index of a call site's stream: the default one for those of Retired.
+func (s *Snapshot) streamOf(i int32) uint8 {
+	t := tables.Of(&s.Tables)
+	if int(i) >= len(t.Sites) {
+		return 0
+	}
+	return t.Sites[i].Stream
 }
 
 // stackOrder returns how to compare stacks frame by frame, innermost first. There may be a hundred thousand: a source that

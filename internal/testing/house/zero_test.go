@@ -74,7 +74,7 @@ var zeros = []any{
 	new(gpumemtest.Config),
 	new(mem.Action), new(mem.CallSiteTally), new(mem.Frame), new(mem.Kind), new(mem.Path), new(mem.Stack), new(mem.Tally),
 	new(replay.Config), new(replay.Explanation), new(replay.Levels), new(replay.Result),
-	new(snapshot.Allocation), new(snapshot.CallSiteStats), new(snapshot.Change), new(snapshot.Delta), new(snapshot.DeltaBuilder),
+	new(snapshot.Allocation), new(snapshot.CallSiteStats), new(snapshot.StackStats), new(snapshot.Change), new(snapshot.Delta), new(snapshot.DeltaBuilder),
 	new(snapshot.Devices), new(snapshot.Dump), new(snapshot.Event), new(snapshot.Group), new(snapshot.Levels),
 	new(snapshot.Mark), new(snapshot.OOM), new(snapshot.Origin), new(snapshot.Place), new(snapshot.Snapshot), new(snapshot.Totals),
 	new(explain.Explanation), new(explain.Line),

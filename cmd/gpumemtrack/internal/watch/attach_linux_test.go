@@ -60,7 +60,7 @@ func TestUntrackedBeforeAttach(t *testing.T) {
 	assert.Equal(t, at.DriverUsed-3*alloc.MiB, at.Untracked())
 	assert.GreaterOrEqual(t, at.DriverUsed, 256*alloc.MiB)
 	var out bytes.Buffer
-	writeAttachedEnd(&out, s, unwatched)
+	writeAttachedEnd(&out, s, s.Snapshot(), unwatched)
 	assert.Contains(t, out.String(), "untracked before attach: 258.0 MiB")
 	assert.Contains(t, strings.Join(w.Warnings(), "\n"), "2 frees were of memory that is not in the ledger")
 }

@@ -1,12 +1,11 @@
 package watch
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -19,11 +18,15 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 )
 
+// reportGCPercent keeps the reports of the end from taking much more memory than the ledgers: what they allocate lives shortly.
+const reportGCPercent = 20
+
 // attachedEnd prints what is live at the end and what was at the peak, and writes the output file.
 func attachedEnd(a *cli.App, w *attach.Watcher, tables io.Writer, o attachOptions, to *cli.Format) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
+	debug.SetGCPercent(reportGCPercent)
 	_ = o.writeReports(tables, w) // the writer keeps the error
 	for _, d := range w.Warnings() {
 		fmt.Fprintf(a.Stderr, "%s: %s\n", cli.ProgramName, d)
@@ -126,8 +129,9 @@ func (o attachOptions) writeReport(to io.Writer, s *attach.Source, all []*attach
 	if err := o.writeMark(&text, s); err != nil {
 		return err
 	}
-	writeAttachedEnd(&text, s, blocksBeside(s, all, o.functions))
-	writeAttachedPeak(&text, s.LightSnapshot(), o.stacks)
+	at := s.Snapshot()
+	writeAttachedEnd(&text, s, at, blocksBeside(s, all, o.functions))
+	writeAttachedPeak(&text, at, o.stacks)
 	_, err := io.WriteString(to, text.String())
 	return err
 }
@@ -199,9 +203,8 @@ func noneOf(functions []string) string {
 }
 
 // writeAttachedEnd prints what is live at the end, with whole call stacks for the largest.
-func writeAttachedEnd(w io.Writer, s *attach.Source, beside blocks) {
+func writeAttachedEnd(w io.Writer, s *attach.Source, at *snapshot.Snapshot, beside blocks) {
 	device, ordinal := s.Device()
-	at := s.Snapshot()
 	fmt.Fprintf(w, "\nAt the end of %v, %s [%d]: %s\n", s.Origin(), device, ordinal, attachedTotals(at))
 	switch before := s.PriorBytes(); {
 	case before > 0:
@@ -210,13 +213,13 @@ func writeAttachedEnd(w io.Writer, s *attach.Source, beside blocks) {
 		fmt.Fprintln(w, "untracked before attach: unknown, as the driver does not say what the process held then")
 	}
 	const most = 5
-	live := largestStacks(at, liveOf, most)
-	for _, s := range live.stacks {
-		fmt.Fprintf(w, "\n%v, %v:\n", s.Tally, s.use)
-		writeAttachedStack(w, s.stack)
+	live, others, _ := at.LargestStacks(liveOf, most)
+	for _, one := range live {
+		fmt.Fprintf(w, "\n%v, %v:\n", one.Tally, useOf(one.Kind, one.Memory))
+		writeAttachedStack(w, one.Stack)
 	}
-	if live.others > 0 {
-		fmt.Fprintf(w, "\nand %d call stacks more\n", live.others)
+	if others > 0 {
+		fmt.Fprintf(w, "\nand %d call stacks more\n", others)
 	}
 	if name, instead := cacheOf(at, beside); name != "" {
 		fmt.Fprintf(w, "\nThese are segments of %s, which has its own cache: %s shows what is in them.\n", name, instead)
@@ -250,25 +253,25 @@ func writeAttachedPeak(w io.Writer, s *snapshot.Snapshot, stacks bool) {
 	}
 	fmt.Fprintf(w, "\nAt the peak, %v:\n", s.Peak)
 	const most = 20
-	all := largestStacks(s, peakOf, most)
-	for _, one := range all.stacks {
-		fmt.Fprintf(w, "%-26v | %5.1f %% | %-8v | %s\n", one.Tally, percentOf(one.Tally, s.Peak), one.use, lineOf(one))
+	largest, others, rest := s.LargestStacks(peakOf, most)
+	for _, one := range largest {
+		fmt.Fprintf(w, "%-26v | %5.1f %% | %-8v | %s\n", one.Tally, percentOf(one.Tally, s.Peak), useOf(one.Kind, one.Memory), lineOf(one))
 		if stacks {
-			writeAttachedStack(w, one.stack)
+			writeAttachedStack(w, one.Stack)
 			fmt.Fprintln(w)
 		}
 	}
-	if all.others > 0 {
-		fmt.Fprintf(w, "%-26v | %5.1f %% | %d call stacks more\n", all.rest, percentOf(all.rest, s.Peak), all.others)
+	if others > 0 {
+		fmt.Fprintf(w, "%-26v | %5.1f %% | %d call stacks more\n", rest, percentOf(rest, s.Peak), others)
 	}
 }
 
 // lineOf names a call stack by the line of the user's code that allocated, and its callers. Notes that
 // stand in place of frames are left out.
-func lineOf(of stackTally) string {
-	path := slices.DeleteFunc(of.stack.Path(), func(f mem.Frame) bool { return f.File == "" && strings.HasPrefix(f.Function, "(") })
-	text := of.site.String()
-	if at := slices.Index(path, of.site); at >= 0 && at+1 < len(path) {
+func lineOf(of snapshot.StackStats) string {
+	path := slices.DeleteFunc(of.Stack.Path(), func(f mem.Frame) bool { return f.File == "" && strings.HasPrefix(f.Function, "(") })
+	text := of.CallSite.String()
+	if at := slices.Index(path, of.CallSite); at >= 0 && at+1 < len(path) {
 		text += " <- " + path[at+1:].String()
 	}
 	return text
@@ -278,83 +281,9 @@ func percentOf(part, whole mem.Tally) float64 {
 	return 100 * float64(part.Bytes) / float64(max(1, whole.Bytes))
 }
 
-// stackTally is the memory of one call stack at one moment, in buffers of any size.
-type stackTally struct {
-	mem.Tally
-	use   string
-	stack mem.Stack
-	site  mem.Frame
-	group snapshot.Group
-}
-
-func liveOf(t snapshot.Totals) mem.Tally { return t.Live }
-func peakOf(t snapshot.Totals) mem.Tally { return t.Peak }
-
-// stackTallies is the call stacks with most memory, and the sum of the others.
-type stackTallies struct {
-	stacks []stackTally // the most bytes first
-	others int
-	rest   mem.Tally
-}
-
-// stackKey identifies a call stack and use by two hashes with random seeds: there may be a hundred thousand
-// stacks, which would take much memory.
-type stackKey struct {
-	hash [2]uint64
-	use  string
-}
-
-// largestStacks returns the call stacks with most memory, at most that many of them.
-func largestStacks(s *snapshot.Snapshot, at func(snapshot.Totals) mem.Tally, most int) (top stackTallies) {
-	seeds := [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
-	keyOf := func(c snapshot.CallSiteStats) stackKey {
-		return stackKey{[2]uint64{hashOf(seeds[0], c.Stack), hashOf(seeds[1], c.Stack)}, useOf(c.Group)}
-	}
-	sums := make(map[stackKey]mem.Tally)
-	var keys []stackKey // in the order of the snapshot
-	for c := range s.CallSites() {
-		if tally := at(c.Totals); !tally.IsZero() {
-			key := keyOf(c)
-			sum, known := sums[key]
-			if !known {
-				keys = append(keys, key)
-			}
-			sums[key] = sum.Add(tally)
-		}
-	}
-	slices.SortStableFunc(keys, func(x, y stackKey) int {
-		return cmp.Or(cmp.Compare(sums[y].Bytes, sums[x].Bytes), cmp.Compare(sums[y].Count, sums[x].Count))
-	})
-	most = min(most, len(keys))
-	for _, key := range keys[most:] {
-		top.others++
-		top.rest = top.rest.Add(sums[key])
-	}
-	places := make(map[stackKey]snapshot.CallSiteStats, most)
-	for _, key := range keys[:most] {
-		places[key] = snapshot.CallSiteStats{}
-	}
-	for c := range s.CallSites() {
-		key := keyOf(c)
-		if first, wanted := places[key]; wanted && first.Stack == nil && !at(c.Totals).IsZero() {
-			places[key] = c
-		}
-	}
-	for _, key := range keys[:most] {
-		c := places[key]
-		top.stacks = append(top.stacks, stackTally{sums[key], key.use, c.Stack, c.CallSite, c.Group})
-	}
-	return top
-}
-
-func hashOf(seed maphash.Seed, stack mem.Stack) uint64 {
-	var h maphash.Hash
-	h.SetSeed(seed)
-	for _, f := range stack {
-		maphash.WriteComparable(&h, f)
-	}
-	return h.Sum64()
-}
+func liveOf(t snapshot.Totals) mem.Tally  { return t.Live }
+func peakOf(t snapshot.Totals) mem.Tally  { return t.Peak }
+func totalOf(t snapshot.Totals) mem.Tally { return t.Total }
 
 // attachedTotals prints live memory and, for a device, peak and total. For host memory these are
 // not known.
@@ -400,8 +329,10 @@ func cacheOf(s *snapshot.Snapshot, beside blocks) (name, instead string) {
 	if areBlocks(s.Device) {
 		return "", "" // they are the blocks in the segments
 	}
-	for site := range s.CallSites() {
-		for _, f := range site.Stack {
+	const most = 256 // a cache's segments are large
+	largest, _, _ := s.LargestStacks(totalOf, most)
+	for _, one := range largest {
+		for _, f := range one.Stack {
 			switch {
 			case strings.Contains(f.File, "libc10_cuda"), strings.Contains(f.File, "libc10_hip"):
 				return "PyTorch", [...]string{

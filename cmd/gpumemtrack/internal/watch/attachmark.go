@@ -75,18 +75,18 @@ type lineChange struct {
 }
 
 // useOf returns the kind of buffers or, if only the program knows it, the type of their memory.
-func useOf(g snapshot.Group) string {
-	if g.Kind == "" && g.Memory != alloc.UnknownMemory {
-		return g.Memory.String()
+func useOf(kind mem.Kind, memory alloc.Memory) string {
+	if kind == "" && memory != alloc.UnknownMemory {
+		return memory.String()
 	}
-	return g.Kind.String()
+	return kind.String()
 }
 
 // changesByLine lists changes by line of code: first those that grew, the largest first.
 func changesByLine(d snapshot.Delta) (all []lineChange) {
 	for _, c := range d {
 		for _, site := range c.CallSites {
-			all = append(all, lineChange{site, useOf(c.Group)})
+			all = append(all, lineChange{site, useOf(c.Kind, c.Memory)})
 		}
 	}
 	slices.SortStableFunc(all, func(x, y lineChange) int {

@@ -49,22 +49,22 @@ func sumsOf(s *snapshot.Snapshot) *attachedSums {
 // largest returns the call stacks that held most. A line of JSON must stay of a size that readers take.
 func largest(s *snapshot.Snapshot, at func(snapshot.Totals) mem.Tally) (out topOfStacks) {
 	const most = 100
-	top := largestStacks(s, at, most)
-	sum := top.rest
-	for _, one := range top.stacks {
+	top, others, rest := s.LargestStacks(at, most)
+	sum := rest
+	for _, one := range top {
 		sum = sum.Add(one.Tally)
 	}
-	out.Stacks = make([]stackSum, 0, len(top.stacks))
-	for _, one := range top.stacks {
+	out.Stacks = make([]stackSum, 0, len(top))
+	for _, one := range top {
 		line := stackSum{
-			Kind: one.group.Kind, Tally: one.Tally, CallSite: one.site, Stack: one.stack,
+			Kind: one.Kind, Tally: one.Tally, CallSite: one.CallSite, Stack: one.Stack,
 			Percent: math.Round(10*percentOf(one.Tally, sum)) / 10,
 		}
-		if one.group.Memory != alloc.UnknownMemory {
-			line.Memory = &one.group.Memory
+		if one.Memory != alloc.UnknownMemory {
+			line.Memory = &one.Memory
 		}
 		out.Stacks = append(out.Stacks, line)
 	}
-	out.Others = stackRest{top.others, top.rest}
+	out.Others = stackRest{others, rest}
 	return out
 }

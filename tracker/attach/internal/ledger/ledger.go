@@ -64,6 +64,7 @@ type site struct {
 	peakSeen    uint64 // ledger.peakCount when the site last changed
 	liveAtPeak  int64  // live at that peak
 	changed     bool   // it is in ledger.changed
+	index       int32  // in the latest copy
 	line, path  *survival.Unit
 }
 
@@ -306,9 +307,9 @@ func (l *Ledger) Copy(at *snapshot.Snapshot, epoch time.Time, memory alloc.Memor
 	at.Peak, at.Total, at.Events = l.peak, l.total, l.events.next
 	lists := tables.Of(&at.Tables)
 	*lists = tables.Tables{Stacks: l.stacks, Sections: []string{""}, Streams: l.streams, Epoch: epoch}
-	index := make(map[*site]int32, len(l.sites))
+	lists.Sites = make([]tables.SiteEntry, 0, len(l.sites))
 	for _, its := range l.sites {
-		index[its] = int32(len(lists.Sites))
+		its.index = int32(len(lists.Sites))
 		lists.Sites = append(lists.Sites, tables.SiteEntry{
 			Place: tables.Place{Stack: its.stack}, Tensor: its.tensor, Live: its.live, Peak: its.atPeak(l.peakCount), Total: its.total, Stream: its.stream,
 		})
@@ -322,7 +323,7 @@ func (l *Ledger) Copy(at *snapshot.Snapshot, epoch time.Time, memory alloc.Memor
 	lists.Allocations = make([]tables.AllocationEntry, 0, len(l.live))
 	for _, b := range l.live {
 		lists.Allocations = append(lists.Allocations, tables.AllocationEntry{
-			Site: index[b.site], Foreign: b.foreign, Ptr: b.ptr, Allocated: b.size, Since: b.since, Seq: b.seq, InLine: b.inLine, InPath: b.inPath,
+			Site: b.site.index, Foreign: b.foreign, Ptr: b.ptr, Allocated: b.size, Since: b.since, Seq: b.seq, InLine: b.inLine, InPath: b.inPath,
 		})
 	}
 	slices.SortFunc(lists.Allocations, func(a, b tables.AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })
