@@ -27,7 +27,7 @@ func TestInvalidRingContents(t *testing.T) {
 	for name, lie := range map[string]func(memory []byte){
 		"how much there is": func(memory []byte) { binary.NativeEndian.PutUint64(memory[written:], 1<<40) },
 		"how long it is": func(memory []byte) {
-			copy(memory[bytes+8+event.ShortSize:], strings.Repeat("\xff", 8))
+			copy(memory[bytes+8+event.OffFrames:], strings.Repeat("\xff", 8))
 			memory[written+1]++
 		},
 		"what it is": func(memory []byte) { memory[bytes+8+event.OffFrames] = 8; memory[written] += 16 },
@@ -58,6 +58,7 @@ func TestInvalidRingContents(t *testing.T) {
 			require.Empty(t, w.Warnings())
 
 			lie(memory)
+			_, _ = unix.Write(fd, []byte{0}) // which wakes the watcher, if it has not read it and hung up
 			require.Eventually(t, func() bool { w.Sync(); return w.lostEvents() == 1 }, time.Minute, time.Millisecond)
 			n, err := unix.Read(fd, make([]byte, 1))
 			assert.True(t, n == 0 || err == unix.ECONNRESET, "the watcher has hung up: %d %v", n, err)
