@@ -74,9 +74,7 @@ func swinV2(c family.Transformer) []tape.Layer {
 	body = append(body, tape.As("layernorm", layer.LayerNorm{Size: width}))
 	switch {
 	case own.stride > 0:
-		pixels := product(product(own.stride, own.stride), setting.Or(c.Channels, 3))
-		return []tape.Layer{tape.As("swinv2", body), tape.Inline(tape.Permute{0, 2, 1}), tape.Inline(contiguous{}), tape.Inline(layer.Reshape{width, side, side}),
-			tape.As("decoder.0", layer.Conv2d{In: width, Out: pixels, Kernel: 1}), tape.Inline(contiguous{})}
+		return append([]tape.Layer{tape.As("swinv2", body)}, pixelsOf(width, side, setting.Or(c.Channels, 3), own.stride)...)
 	case c.Classes == 0 || c.NoHead:
 		return []tape.Layer{tape.As("swinv2", append(body, tape.Inline(meanPlace{})))}
 	}

@@ -14,22 +14,41 @@ import (
 
 // ViT has image patches, class token, learned positions, classifier.
 var ViT = &family.Family{
-	Name:    "ViT",
-	Layers:  func(c family.Transformer) []tape.Layer { return vit(c, "vit", false) },
-	Images:  true,
-	Patched: true,
-	Role:    family.Encoder,
-	Types:   []family.Type{{Name: "vit", Base: "ViTModel", Read: readViT}},
+	Name:   "ViT",
+	Layers: func(c family.Transformer) []tape.Layer { return vit(c, "vit", false) },
+	Images: true,
+	Role:   family.Encoder,
+	Types: []family.Type{
+		{Name: "vit", Base: "ViTModel", Read: readViT},
+		{Name: "vit_msn", Base: "ViTMSNModel", Read: readViTMSN},
+	},
 }
 
 // DeiT is ViT with a distillation token.
 var DeiT = &family.Family{
-	Name:    "DeiT",
-	Layers:  func(c family.Transformer) []tape.Layer { return vit(c, "deit", true) },
-	Images:  true,
-	Patched: true,
-	Role:    family.Encoder,
-	Types:   []family.Type{{Name: "deit", Base: "DeiTModel", Read: readDeiT}},
+	Name:   "DeiT",
+	Layers: func(c family.Transformer) []tape.Layer { return vit(c, "deit", true) },
+	Images: true,
+	Role:   family.Encoder,
+	Types:  []family.Type{{Name: "deit", Base: "DeiTModel", Read: readDeiT}},
+}
+
+// IJEPA is ViT without a class token. Its classifier reads the mean of all patches.
+var IJEPA = &family.Family{
+	Name:   "I-JEPA",
+	Layers: func(c family.Transformer) []tape.Layer { return vit(c, "ijepa", false) },
+	Images: true,
+	Role:   family.Encoder,
+	Types:  []family.Type{{Name: "ijepa", Base: "IJepaModel", Read: readIJEPA}},
+}
+
+// vitParts says what differs in a ViT.
+type vitParts struct {
+	taught    bool // DeiT: the distillation token also has a classifier
+	classless bool // there is no class token
+	unbiased  bool // queries, keys and values have no biases
+	stride    int  // of a head that predicts masked patches: pixels along a side of each; 0 means none
+	pooled    int  // width of the pooler's output; 0 means Hidden
 }
 
 // vit builds ViT or, if distilled, DeiT.
@@ -46,26 +65,35 @@ func vit(c family.Transformer, name string, distilled bool) []tape.Layer {
 	if distilled {
 		embed.tokens, embed.distilled = embed.tokens+1, true
 	}
+	own := *setting.Or(family.Own[vitParts](c), &vitParts{})
+	if own.classless {
+		embed.tokens, embed.classless = embed.tokens-1, true
+	}
+	embed.masked = own.stride > 0
 	layers := []tape.Layer{tape.As(name, tape.Sequential{
 		tape.As("embeddings", embed),
-		tape.As("layers", tape.Repeat{N: c.Blocks, Layer: vitBlock(c)}),
+		tape.As("layers", tape.Repeat{N: c.Blocks, Layer: vitBlock(c, own.unbiased)}),
 		tape.As("layernorm", layer.LayerNorm{Size: c.Hidden}),
 	})}
 	if c.Pooler {
-		layers = append(layers, c.Pooled())
+		layers = append(layers, tape.As("pooler", tape.Sequential{
+			family.First{}, tape.As("dense", layer.Linear{In: c.Hidden, Out: setting.Or(own.pooled, c.Hidden)}), tape.As("activation", layer.Tanh{}),
+		}))
 	}
 	switch {
+	case own.stride > 0:
+		layers = append(layers, tape.Inline(patchesAlone{min(side, setting.MaxField)}))
+		layers = append(layers, pixelsOf(c.Hidden, side, setting.Or(c.Channels, 3), own.stride)...)
 	case c.Classes == 0 || c.NoHead:
-	case family.Own[taught](c) != nil:
+	case own.classless:
+		layers = append(layers, tape.Inline(meanPlace{}), tape.As("classifier", layer.Linear{In: c.Hidden, Out: c.Classes}))
+	case own.taught:
 		layers = append(layers, twoClassifiers(c))
 	default:
 		layers = append(layers, family.First{}, tape.As("classifier", layer.Linear{In: c.Hidden, Out: c.Classes}))
 	}
 	return layers
 }
-
-// taught is a DeiT whose distillation token also has a classifier.
-type taught struct{}
 
 // twoClassifiers classifies DeiT's class token and distillation token. The output is the mean of
 // both.
@@ -79,11 +107,11 @@ func twoClassifiers(c family.Transformer) tape.Layer {
 	}})
 }
 
-func vitBlock(c family.Transformer) tape.Layer {
+func vitBlock(c family.Transformer, unbiased bool) tape.Layer {
 	return tape.Sequential{
 		tape.Skip(
 			tape.As("layernorm_before", layer.LayerNorm{Size: c.Hidden}),
-			tape.As("attention", layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout}),
+			tape.As("attention", layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout, NoBias: unbiased, OutBias: true}),
 			tape.As("dropout", c.Drop()),
 		),
 		tape.Skip(
@@ -100,6 +128,8 @@ type patches struct {
 	projection     layer.Conv2d
 	tokens, hidden int // tokens counts all vectors of the output
 	distilled      bool
+	classless      bool // there is no class token
+	masked         bool // there is a vector for masked patches, which nothing reads where none are masked
 	unplaced       bool // positions are not learned here
 	dropout        tape.Layer
 }
@@ -108,10 +138,15 @@ func (patches) Kind() string { return "Patches" }
 
 func (l patches) Declare(d *tape.Declaration) {
 	d.Want("Hidden", l.hidden, 1)
-	if l.tokens < 2 {
+	if l.tokens < 1 || l.tokens < 2 && !l.classless {
 		d.Failf("the Image is smaller than a Patch")
 	}
-	d.Param("cls_token", 1, 1, l.hidden)
+	if !l.classless {
+		d.Param("cls_token", 1, 1, l.hidden)
+	}
+	if l.masked {
+		d.Param("mask_token", 1, 1, l.hidden)
+	}
 	if l.distilled {
 		d.Param("distillation_token", 1, 1, l.hidden)
 	}
@@ -124,7 +159,10 @@ func (l patches) Declare(d *tape.Declaration) {
 
 func (l patches) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	y := t.Call("patch_embeddings", tape.Sequential{tape.As("projection", l.projection)}, x)
-	want := l.tokens - 1
+	want := l.tokens
+	if !l.classless {
+		want--
+	}
 	if l.distilled {
 		want--
 	}
@@ -132,36 +170,71 @@ func (l patches) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 		t.Failf("input %v makes %d patches: want %d", x.Shape, n, want)
 	}
 	shape := alloc.Shape{y.Shape[0], l.tokens, l.hidden}
-	y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
+	if l.classless {
+		y = family.FlatPatches{}.Forward(t, y)
+	} else {
+		y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
+	}
 	if !l.unplaced {
 		y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
 	}
 	return t.Call("dropout", l.dropout, y)
 }
 
+// patchesAlone takes the tokens of patches, as a view: those after the class token, and before one for
+// distillation.
+type patchesAlone struct{ side int }
+
+func (l patchesAlone) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, tokens, hidden)")
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Dim(0), product(l.side, l.side), x.Dim(2)}, View: true})
+}
+
+// pixelsOf returns the layers that predict the pixels of patches, this many along a side of each.
+func pixelsOf(width, side, channels, stride int) []tape.Layer {
+	return []tape.Layer{
+		tape.Inline(tape.Permute{0, 2, 1}), tape.Inline(layer.Reshape{width, side, side}),
+		tape.As("decoder.0", layer.Conv2d{In: width, Out: product(product(stride, stride), channels), Kernel: 1}), tape.Inline(contiguous{}),
+	}
+}
+
 func readViT(c *family.Config, a *family.Model) {
-	vitSettings(c, a, "ViTForImageClassification")
+	vitSettings(c, a, "ViTForImageClassification", "ViTForMaskedImageModeling")
+}
+
+func readViTMSN(c *family.Config, a *family.Model) {
+	vitSettings(c, a, "ViTMSNForImageClassification")
+	a.Pooler = false
+}
+
+func readIJEPA(c *family.Config, a *family.Model) {
+	vitSettings(c, a, "IJepaForImageClassification")
+	a.Pooler = false
+	family.Own[vitParts](a.Transformer).classless = true
 }
 
 func readDeiT(c *family.Config, a *family.Model) {
-	vitSettings(c, a, "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher")
+	vitSettings(c, a, "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher", "DeiTForMaskedImageModeling")
 }
 
 // vitSettings reads ViT and DeiT.
 func vitSettings(c *family.Config, a *family.Model, heads ...string) {
 	class := c.Class(heads...)
-	if !c.Flag("qkv_bias", true) {
-		c.Unknown("qkv_bias", "false")
-	}
 	c.Encoder(a)
-	if strings.HasSuffix(class, "WithTeacher") {
-		a.Own = &taught{}
-	}
-	if a.Pooler = class == c.Base; a.Pooler {
-		c.Follows("pooler_output_size", a.Hidden)
+	own := &vitParts{taught: strings.HasSuffix(class, "WithTeacher"), unbiased: !c.Flag("qkv_bias", true)}
+	a.Own, a.Pooler = own, class == c.Base
+	if a.Pooler {
+		c.Number(&own.pooled, "pooler_output_size", a.Hidden)
 	} else {
 		c.Harmless("pooler_output_size")
 	}
-	a.Classes = c.ClassesOf(class)
+	if act := c.Word("pooler_act"); a.Pooler && act != "" && act != "tanh" {
+		c.Unknown("pooler_act", act)
+	}
+	if strings.HasSuffix(class, "ForMaskedImageModeling") {
+		c.Number(&own.stride, "encoder_stride", 16)
+	} else {
+		a.Classes = c.ClassesOf(class)
+	}
 	c.Pixels(&a.Transformer, 16)
 }
