@@ -125,7 +125,11 @@ func (a *alive) returns(id int32) bool { return !a.drop && Returns(a.t, id, a.in
 // Returns reports whether the model's caller holds a storage: the model's output, what its loss
 // read and, in training, what these keep alive.
 func Returns(t *tape.Tape, id int32, inference bool) bool {
-	return id == t.Home(t.Out.Storage()) || slices.Contains(t.Answer, id) || t.Storages[id].Lingers && !inference
+	out := t.Home(t.Out.Storage())
+	if inference { // a dropout at the end returns its input
+		out = running(t, out)
+	}
+	return id == out || slices.Contains(t.Answer, id) || t.Storages[id].Lingers && !inference
 }
 
 // of calls f for each storage whose last use is operation i.
