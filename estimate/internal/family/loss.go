@@ -7,13 +7,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Objective is what a config.json says about the loss of a model's class, beside the sizes.
-type Objective struct {
-	class   string // the first of architectures; empty for the class without a head
-	problem string // problem_type of a classifier; empty means what the labels show
-	Wide    bool   // the class converts the logits of each token to float32 for its loss
-}
-
 // Loss returns the loss with which transformers trains the model's class, if it is given labels. It is nil for
 // classes without a head, and for those that have no loss.
 func (a *Model) Loss() tape.Layer {

@@ -26,6 +26,13 @@ type Model struct {
 	latent  int // side of the latent image that FLUX makes; 0 means the usual one
 }
 
+// Objective is what a config.json says about the loss of a model's class, beside the sizes.
+type Objective struct {
+	class   string // the first of architectures; empty for the class without a head
+	problem string // problem_type of a classifier; empty means what the labels show
+	Wide    bool   // the class converts the logits of each token to float32 for its loss
+}
+
 // Images is an image model that is not a transformer.
 type Images interface {
 	Layers() []tape.Layer
