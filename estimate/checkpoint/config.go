@@ -88,7 +88,8 @@ func (c *config) architecture() (architecture, error) {
 	name := cmp.Or(c.ModelType, c.ClassName)
 	m, err := families.Table().ReadConfig(name, c.text)
 	a := architecture{Model: m, dtype: c.dtype(), quantized: c.Quantization}
-	switch wrong := (*family.Error)(nil); {
+	wrong := (*family.Error)(nil)
+	switch {
 	case errors.As(err, &wrong):
 		return architecture{}, settingsError(c.file, wrong)
 	case err == nil:
@@ -99,21 +100,21 @@ func (c *config) architecture() (architecture, error) {
 		key = "_class_name"
 	}
 	reason := fmt.Sprintf("%q is none of the %d families that are known, which `gpumemtrack help estimate-models` and checkpoint.Families list", strictjson.Shorten(name), len(Families()))
-	alone, ok := c.cacheAlone(name)
-	if !ok {
-		reason += "; nor does it tell its keys and values, as hidden_size, num_hidden_layers and num_attention_heads would"
+	alone, err := c.cacheAlone(name)
+	if errors.As(err, &wrong) {
+		reason += fmt.Sprintf("; nor are the sizes of its keys and values known: %s: %s", wrong.Where, cmp.Or(wrong.Reason, "it is wrong"))
 	}
 	return alone, &fileError{file: c.file, where: key, reason: reason, err: ErrUnknownArchitecture}
 }
 
 // cacheAlone returns what the settings of an unknown family say about its keys and values, if that
 // is enough for the cache.
-func (c *config) cacheAlone(name string) (architecture, bool) {
-	m, ok := family.CacheAlone(families.Table(), name, c.text)
-	if !ok {
-		return architecture{}, false
+func (c *config) cacheAlone(name string) (architecture, error) {
+	m, err := family.CacheAlone(families.Table(), name, c.text)
+	if err != nil {
+		return architecture{}, err
 	}
-	return architecture{Model: m, cache: true}, true
+	return architecture{Model: m, cache: true}, nil
 }
 
 // dtype is the type of the weights, and zero if it is not given or not known.

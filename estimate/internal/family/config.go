@@ -126,6 +126,9 @@ func newConfig(t *Table, k known, text json.RawMessage, err *error) *Config {
 		c.origins[usual] = append(c.origins[usual], key)
 	}
 	c.file = c.class.renamed(c.file, c.names)
+	if !k.PerLayer {
+		c.samePerLayer()
+	}
 	return c
 }
 
@@ -424,4 +427,70 @@ func (w *Whole) UnmarshalJSON(text []byte) error {
 	}
 	*w = Whole(n)
 	return nil
+}
+
+const perLayerKey = "per_layer_config"
+
+// perLayer returns the settings of single layers that differ from those of the model, by layer. Any config may have
+// such (transformers 5.24, integrations/heterogeneity/configuration_utils.py): a layer's key is its number, which may
+// begin with zeros. A value that equals the model's is left out.
+func (c *Config) perLayer() map[int]map[string]json.RawMessage {
+	var given map[string]map[string]json.RawMessage
+	if !c.Decode(perLayerKey, &given) {
+		return nil
+	}
+	layers := map[int]map[string]json.RawMessage{}
+	for number, settings := range given {
+		block, err := strconv.Atoi(number)
+		if err != nil || block < 0 || block >= max(1, c.Whole("num_hidden_layers", 0)) {
+			c.Fail(perLayerKey, "%q is not the number of a layer", strictjson.Shorten(number))
+			continue
+		}
+		if layers[block] == nil {
+			layers[block] = map[string]json.RawMessage{}
+		}
+		for key, value := range settings {
+			key = usualName(c.names, key)
+			if own := c.Value(key); !same(own, value) && !(own == nil && string(value) == "null") && !(key == "skip" && string(value) == "[]") {
+				layers[block][key] = value
+			}
+		}
+	}
+	return layers
+}
+
+// samePerLayer keeps an error if a layer has a setting of its own.
+func (c *Config) samePerLayer() {
+	for _, settings := range c.perLayer() {
+		for key := range settings {
+			c.Unknown(perLayerKey, key+" of single layers")
+		}
+	}
+}
+
+// ofKind reads the numbers of the layers for which is returns true, under keys that single layers may have. All these
+// layers must have the same, and no layer a setting under another key.
+func (c *Config) ofKind(layers map[int]map[string]json.RawMessage, blocks int, is func(block int) bool, to map[string]*int) {
+	first := true
+	for block := range blocks {
+		if !is(block) {
+			continue
+		}
+		for key := range layers[block] {
+			if to[key] == nil {
+				c.Unknown(perLayerKey, key+" of single layers")
+			}
+		}
+		for key, number := range to {
+			n := Whole(c.Whole(key, *number))
+			if value, ok := layers[block][key]; ok && strictjson.Unmarshal(value, &n) != nil {
+				c.Fail(perLayerKey, "%s of layer %d is not a number", key, block)
+			}
+			if !first && *number != int(n) {
+				c.Unknown(perLayerKey, key+" that differs among layers of one kind")
+			}
+			c.Bounded(number, perLayerKey, int(n))
+		}
+		first = false
+	}
 }

@@ -56,8 +56,9 @@ type Type struct {
 	Keys map[string]string
 	Read func(*Config, *Model)
 
-	Text bool // it can be the text part of a model of images and text
-	Part bool // it is only ever part of another model
+	PerLayer bool // Read reads per_layer_config
+	Text     bool // it can be the text part of a model of images and text
+	Part     bool // it is only ever part of another model
 }
 
 // GGUF is an architecture of GGUF files (general.architecture).

@@ -17,7 +17,7 @@ var Gemma4 = &Family{
 	Name:      "Gemma 4",
 	style:     style{scaled: true, embedded: gemma4Embedded, mlp: gemma4MLP, norm: gemma3nNorm, attention: gemma4Attention, rotations: func(Transformer) int { return 2 }, block: gemma4Block},
 	fullHeads: func(c Transformer) (heads, size int) { own := globalOf(c); return own.heads, own.size },
-	Types:     []Type{{Name: "gemma4_text", Base: "Gemma4TextModel", Read: readGemma4}},
+	Types:     []Type{{Name: "gemma4_text", Base: "Gemma4TextModel", PerLayer: true, Read: readGemma4}},
 	GGUF: []GGUF{
 		{Name: "gemma4", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}, Head: Head{CappedLogits: true}}, Blocks: true, Read: ggufGemma4},
 	},
@@ -149,10 +149,7 @@ func readGemma4(c *Config, a *Model) {
 	}
 	own := &global{doubled: c.Flag("use_double_wide_mlp", false), keysOnly: c.Flag("attention_k_eq_v", false), heads: a.KVHeads}
 	a.Own = own
-	c.Number(&own.size, "global_head_dim", 512)
-	if own.keysOnly && c.Has("num_global_key_value_heads") {
-		c.Number(&own.heads, "num_global_key_value_heads", 0)
-	}
+	gemma4Heads(c, a, own)
 	if own.inner = c.Whole("hidden_size_per_layer_input", 256); own.inner != 0 {
 		c.Bounded(&own.inner, "hidden_size_per_layer_input", own.inner)
 		c.Number(&own.vocab, "vocab_size_per_layer_input", 262_144)
@@ -166,6 +163,22 @@ func readGemma4(c *Config, a *Model) {
 	if !slices.ContainsFunc(a.Kinds, func(k BlockKind) bool { return k&Windowed == 0 }) && a.Blocks > 0 {
 		c.Fail("layer_types", "no layer attends to all tokens")
 	}
+}
+
+// gemma4Heads reads the heads of blocks without a window. per_layer_config has replaced the keys that named them.
+func gemma4Heads(c *Config, a *Model, own *global) {
+	if !c.Given(perLayerKey) {
+		c.Number(&own.size, "global_head_dim", 512)
+		if own.keysOnly && c.Has("num_global_key_value_heads") {
+			c.Number(&own.heads, "num_global_key_value_heads", 0)
+		}
+		return
+	}
+	layers := c.perLayer()
+	own.size = a.HeadSize
+	full := func(block int) bool { return a.Kinds[block]&Windowed == 0 }
+	c.ofKind(layers, len(a.Kinds), full, map[string]*int{"head_dim": &own.size, "num_key_value_heads": &own.heads})
+	c.ofKind(layers, len(a.Kinds), func(block int) bool { return !full(block) }, map[string]*int{"head_dim": &a.HeadSize, "num_key_value_heads": &a.KVHeads})
 }
 
 // ggufGemma4 reads what src/models/gemma4.cpp does. The lengths of keys are those of blocks without a window, and a matrix of

@@ -103,11 +103,16 @@ func optEmbedded(c Transformer) []tape.Layer {
 	return append(layers, tape.As("embed_positions", Positions{Num: c.Positions + OptPadding, Dim: c.Hidden, Each: true, Padding: OptPadding}))
 }
 
+// optOwn is what only OPT has.
+type optOwn struct {
+	unnormed bool // no norm follows the blocks (_remove_final_layer_norm)
+}
+
 // optLast returns the last norm, unless norms come after each part, and the projection to the
 // embedding's width.
 func optLast(c Transformer) []tape.Layer {
 	var layers []tape.Layer
-	if !c.NormAfter {
+	if own := Own[optOwn](c); !c.NormAfter && (own == nil || !own.unnormed) {
 		layers = append(layers, tape.As("final_layer_norm", layer.LayerNorm{Size: c.Hidden}))
 	}
 	if c.EmbedDim != 0 && c.EmbedDim != c.Hidden {
@@ -143,6 +148,7 @@ func readOPT(c *Config, a *Model) {
 	a.Bias, a.NormAfter, a.Dropout = true, !c.Flag("do_layer_norm_before", true), c.Dropout("dropout")
 	c.Move("intermediate_size", "ffn_dim")
 	c.decoder(a, 0, true)
+	a.Own = &optOwn{unnormed: c.Flag("_remove_final_layer_norm", false)}
 	c.Number(&a.Positions, "max_position_embeddings", 2048)
 	c.Number(&a.EmbedDim, "word_embed_proj_dim", a.Hidden)
 	c.Activation(a, c.Word("activation_function"), "relu")
@@ -203,9 +209,7 @@ func readMPT(c *Config, a *Model) {
 	if !c.Flag("no_bias", true) {
 		c.Unknown("no_bias", "false")
 	}
-	width := c.Ratio("expansion_ratio", 4)
-	c.Times(&a.FFN, "expansion_ratio", min(max(1, c.Whole("hidden_size", 1)), LargestNumber), width)
-	c.Set("intermediate_size", a.FFN)
+	c.Set("intermediate_size", 4*min(max(1, c.Whole("hidden_size", 1)), LargestNumber/4)) // whatever expansion_ratio says
 	c.decoder(a, 0, true)
 	a.Dropout = max(c.Dropout("resid_pdrop"), c.Dropout("emb_pdrop"))
 	a.Activation = layer.UseGELU

@@ -74,7 +74,7 @@ func readGraniteHybrid(c *Config, a *Model) {
 		c.mixture(a, "num_local_experts", 8, 2)
 	}
 	c.headSpace(a)
-	types := c.layerTypes(a)
+	types := c.layerTypes(a, "mamba", "linear_attention", "attention", "full_attention")
 	a.mark(Recurrent, func(block int) bool {
 		return types == nil || types[block] == "mamba" || types[block] == "linear_attention"
 	})

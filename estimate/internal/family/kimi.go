@@ -52,7 +52,7 @@ func readKimiLinear(c *Config, a *Model) {
 			}
 		}
 	}
-	types := c.layerTypes(a)
+	types := c.layerTypes(a, "linear_attention", "full_attention")
 	a.mark(Recurrent, func(block int) bool {
 		switch {
 		case types != nil:

@@ -65,7 +65,7 @@ func readLFM2(c *Config, a *Model) {
 	a.Own = &conv
 	c.Number(&conv.Kernel, "conv_L_cache", 3)
 	adjustFFN(c, a)
-	types, attending := c.layerTypes(a), c.List("full_attn_idxs")
+	types, attending := c.layerTypes(a, "conv", "full_attention"), c.List("full_attn_idxs")
 	a.mark(Recurrent, func(layer int) bool {
 		if types != nil {
 			return types[layer] == "conv"

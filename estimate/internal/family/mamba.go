@@ -89,7 +89,9 @@ func readMamba(c *Config, a *Model) {
 	c.Number(&a.Vocab, "vocab_size", 0)
 	c.Number(&s.State, "state_size", 16)
 	c.Number(&s.Kernel, "conv_kernel", 4)
-	c.Times(&s.Inner, "expand", a.Hidden, c.Ratio("expand", 2))
+	if c.Times(&s.Inner, "expand", a.Hidden, c.Ratio("expand", 2)); c.Given("intermediate_size") {
+		c.optional(&s.Inner, "intermediate_size")
+	}
 	var rank Whole
 	if json.Unmarshal(c.Value("time_step_rank"), &rank) != nil { // "auto"
 		c.Set("time_step_rank", (a.Hidden+15)/16)

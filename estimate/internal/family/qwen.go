@@ -191,7 +191,7 @@ func linearAttention(c *Config, a *Model) {
 	c.Number(&delta.KeySize, "linear_key_head_dim", 128)
 	c.Number(&delta.ValueSize, "linear_value_head_dim", 128)
 	c.Number(&delta.Kernel, "linear_conv_kernel_dim", 4)
-	types, full := c.layerTypes(a), each(max(1, c.Whole("full_attention_interval", 4)))
+	types, full := c.layerTypes(a, "linear_attention", "full_attention"), each(max(1, c.Whole("full_attention_interval", 4)))
 	a.mark(Recurrent, func(layer int) bool {
 		if types != nil {
 			return types[layer] == "linear_attention"

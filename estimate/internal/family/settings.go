@@ -2,7 +2,6 @@ package family
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -134,9 +133,14 @@ func (c *Config) rotaryPart(a *Model, without float64) {
 	a.RotaryDim = int(part * float64(a.HeadWidth()))
 }
 
-// layerTypes returns the type of each layer, or nil if the key is missing.
-func (c *Config) layerTypes(a *Model) []string {
+// layerTypes returns the type of each layer, which must be one of known, or nil if the key is missing.
+func (c *Config) layerTypes(a *Model, known ...string) []string {
 	types := c.Names("layer_types")
+	for _, t := range types {
+		if !slices.Contains(known, t) {
+			c.Unknown("layer_types", t)
+		}
+	}
 	if types != nil && len(types) != a.Blocks {
 		c.Fail("layer_types", "it has %d entries for %d layers", len(types), a.Blocks)
 		return nil
@@ -148,14 +152,9 @@ func (c *Config) layerTypes(a *Model) []string {
 // missing. layer_types says which layers have none; if it is missing, full does, by the layer's
 // number from 0.
 func (c *Config) Windows(a *Model, without int, full func(layer int) bool) {
+	types := c.layerTypes(a, "full_attention", "sliding_attention")
 	if a.Window = c.Whole("sliding_window", without); a.Window == 0 {
 		return
-	}
-	types := c.layerTypes(a)
-	for _, t := range types {
-		if strange(t) {
-			c.Unknown("layer_types", t)
-		}
 	}
 	a.mark(Windowed, func(layer int) bool {
 		if types != nil {
@@ -164,9 +163,6 @@ func (c *Config) Windows(a *Model, without int, full func(layer int) bool) {
 		return !full(layer)
 	})
 }
-
-// strange reports whether a layer_type is neither with nor without a sliding window.
-func strange(layer string) bool { return layer != "full_attention" && layer != "sliding_attention" }
 
 // turnedWindows reads which layers have a window. If any do, the others do not rotate.
 func (c *Config) turnedWindows(a *Model) {
@@ -200,32 +196,6 @@ func (c *Config) borrowing(a *Model, without int) {
 func (c *Config) mixture(a *Model, number string, experts, top int) {
 	c.Number(&a.Experts, number, experts)
 	c.Number(&a.TopK, "num_experts_per_tok", top)
-}
-
-// otherKeys maps other families' keys for the numbers of keys and values.
-var otherKeys = map[string]string{
-	"n_embd": "hidden_size", "d_model": "hidden_size", "n_layer": "num_hidden_layers", "n_layers": "num_hidden_layers", "num_layers": "num_hidden_layers",
-	"n_head": "num_attention_heads", "n_heads": "num_attention_heads", "num_heads": "num_attention_heads",
-}
-
-// CacheAlone returns what the config.json of an unknown family says about its keys and values. It
-// returns false if that is too little.
-func CacheAlone(t *Table, name string, text json.RawMessage) (Model, bool) {
-	a := Model{Type: name}
-	c := newConfig(t, known{Type: Type{Keys: otherKeys}}, text, new(error))
-	if c.Given("text_config") {
-		c = c.Component("text_config", "")
-	}
-	c.Number(&a.Hidden, "hidden_size", 0)
-	c.Number(&a.Blocks, "num_hidden_layers", 0)
-	c.Number(&a.Heads, "num_attention_heads", 0)
-	c.Number(&a.KVHeads, "num_key_value_heads", a.Heads)
-	c.Number(&a.HeadSize, "head_dim", max(1, a.Hidden/a.Heads))
-	c.borrowing(&a, 0)
-	if types := c.Names("layer_types"); types != nil && !slices.ContainsFunc(types, strange) {
-		c.Windows(&a, 0, nil)
-	}
-	return a, *c.err == nil && a.check() == nil
 }
 
 // sparseLayers reads which layers have a mixture, if there is a list of them.

@@ -27,6 +27,7 @@ type UNet struct {
 	Depth    int         // residual blocks in each level on the way down; one more on the way up; 0 means 2
 	Groups   int         // of the norms; 0 means 32
 	TextDim  int         // width of the text encoder's output
+	Guided   int         // width of the embedded guidance scale, as in latent consistency models; 0 means none
 	AddedDim int         // width of what is embedded besides the timestep (SDXL); 0 means nothing
 	Side     int         // usual side of its latent images
 	Linear   bool        // each transformer has a Linear before and after it instead of a convolution
@@ -53,7 +54,7 @@ func (u UNet) Layers() []tape.Layer {
 	first := u.Levels[0].Channels
 	parts := tape.Sequential{
 		tape.As("conv_in", threeByThree(u.Channels, first)),
-		tape.As("time_embedding", twoLinears(first, u.time(), layer.SiLU{}, true)),
+		tape.As("time_embedding", u.timeEmbedding()),
 		tape.As("conv_norm_out", layer.GroupNorm{Groups: u.Groups, Channels: first}),
 		tape.As("conv_out", threeByThree(first, u.Out)),
 	}
@@ -81,6 +82,20 @@ func (u UNet) Layers() []tape.Layer {
 
 // time is the width of the embedded timestep.
 func (u UNet) time() int { return 4 * u.Levels[0].Channels }
+
+// timeEmbedding embeds the timestep, to which it adds the guidance scale if the model reads one.
+func (u UNet) timeEmbedding() tape.Layer {
+	first := u.Levels[0].Channels
+	plain := twoLinears(first, u.time(), layer.SiLU{}, true).(tape.Sequential)
+	if u.Guided == 0 {
+		return plain
+	}
+	parts := append(plain, tape.As("cond_proj", layer.Linear{In: u.Guided, Out: first, NoBias: true}))
+	return tape.Module{Name: "TimestepEmbedding", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		x = f.Add(x, f.Call("cond_proj", f.Const(f.Activation(), x.Dim(0), u.Guided)))
+		return f.Call("linear_2", f.Call("act", f.Call("linear_1", x)))
+	}}
+}
 
 // condition returns the embedded timestep and what is added to it, which the residual blocks read.
 func (u UNet) condition(f *tape.Flow, batch int) tape.Tensor {
@@ -298,6 +313,9 @@ func readUNet(c *family.Config, a *family.Model) {
 	c.Number(&u.Out, "out_channels", 4)
 	c.Number(&u.TextDim, "cross_attention_dim", 1280)
 	c.Number(&u.Side, "sample_size", 64)
+	if c.Has("time_cond_proj_dim") {
+		c.Number(&u.Guided, "time_cond_proj_dim", 0)
+	}
 	unetSettings(c)
 	if c.Word("addition_embed_type") != "" {
 		c.Number(&u.AddedDim, "projection_class_embeddings_input_dim", 0)
@@ -312,14 +330,27 @@ func unetSettings(c *family.Config) {
 	c.Harmless("upcast_attention")        // scaled_dot_product_attention does not upcast
 	for _, s := range []struct{ key, usual string }{
 		{"mid_block_type", "UNetMidBlock2DCrossAttn"}, {"class_embed_type", ""}, {"encoder_hid_dim_type", ""},
-		{"time_embedding_type", "positional"}, {"resnet_time_scale_shift", "default"}, {"addition_embed_type", "text_time"},
+		{"time_embedding_type", "positional"}, {"resnet_time_scale_shift", "default"}, {"addition_embed_type", "text_time"}, {"attention_type", "default"}, {"act_fn", "silu"},
+		{"time_embedding_act_fn", ""}, {"cross_attention_norm", ""},
 	} {
 		if value := cmp.Or(c.Word(s.key), s.usual); value != s.usual {
 			c.Unknown(s.key, value)
 		}
 	}
-	if c.Flag("only_cross_attention", false) || c.Flag("dual_cross_attention", false) || c.Has("num_class_embeds") {
-		c.Unknown("only_cross_attention, dual_cross_attention, num_class_embeds", "another value than the usual")
+	for _, key := range []string{"only_cross_attention", "dual_cross_attention", "class_embeddings_concat", "mid_block_only_cross_attention", "resnet_skip_time_act"} {
+		if c.Flag(key, false) {
+			c.Unknown(key, "true")
+		}
+	}
+	for _, key := range []string{"num_class_embeds", "time_embedding_dim", "encoder_hid_dim", "num_attention_heads", "reverse_transformer_layers_per_block"} {
+		if c.Has(key) {
+			c.Unknown(key, string(c.Value(key)))
+		}
+	}
+	for _, key := range []string{"conv_in_kernel", "conv_out_kernel"} {
+		if n := c.Whole(key, 3); n != 3 {
+			c.Unknown(key, strconv.Itoa(n))
+		}
 	}
 }
 

@@ -15,7 +15,12 @@ var Llama4Vision = &family.Family{
 	Types: []family.Type{{Name: "llama4", Base: "Llama4Model", Read: readLlama4}},
 }
 
+// llama4Adapter has the widths of the MLP that joins patches. The width of what the text reads is the tower's EmbedDim;
+// in a model that runs it equals out.
+type llama4Adapter struct{ in, out int }
+
 func llama4Tower(c family.Transformer, width int, d *tape.Declaration) {
+	own := setting.Or(family.Own[llama4Adapter](c), &llama4Adapter{})
 	norm := layer.LayerNorm{Size: c.Hidden}
 	side := min(c.Side(), setting.MaxField)
 	d.Param("class_embedding", c.Hidden)
@@ -30,16 +35,19 @@ func llama4Tower(c family.Transformer, width int, d *tape.Declaration) {
 		tape.As("post_attention_layernorm", norm),
 	}})
 	d.Layer("vision_adapter.mlp", tape.Sequential{
-		tape.As("fc1", layer.Linear{In: c.FFN, Out: c.EmbedDim, NoBias: true}),
-		tape.As("fc2", layer.Linear{In: c.EmbedDim, Out: c.Classes, NoBias: true}),
+		tape.As("fc1", layer.Linear{In: c.FFN, Out: own.in, NoBias: true}),
+		tape.As("fc2", layer.Linear{In: own.out, Out: own.out, NoBias: true}),
 	})
-	d.Layer("multi_modal_projector.linear_1", layer.Linear{In: c.Classes, Out: width, NoBias: true})
+	d.Layer("multi_modal_projector.linear_1", layer.Linear{In: c.EmbedDim, Out: width, NoBias: true})
 }
 
 func readLlama4(c *family.Config, a *family.Model) {
 	imageText{head: "Llama4ForConditionalGeneration", text: "llama4_text", vision: "llama4_vision_model", owns: true, numbers: func(v, _ *family.Config, t *family.Model) {
 		towerNumbers(v, &t.Transformer)
-		v.Number(&t.EmbedDim, "projector_output_dim", 4096)
-		v.Number(&t.Classes, "vision_output_dim", 7680)
+		var own llama4Adapter
+		t.Own = &own
+		v.Number(&own.in, "projector_input_dim", 4096)
+		v.Number(&own.out, "projector_output_dim", 4096)
+		v.Number(&t.EmbedDim, "vision_output_dim", 4096)
 	}}.read(c, a)
 }

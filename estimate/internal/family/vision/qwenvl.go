@@ -1,8 +1,11 @@
 package vision
 
 import (
+	"strconv"
+
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -49,13 +52,14 @@ func qwenBlocks(c family.Transformer, norm, mlp tape.Layer) tape.Layer {
 	}}
 }
 
-// merger merges patches and projects them to the text's width.
+// merger merges patches and projects them to the width that the tower's settings say, which is the text's in a model
+// that runs.
 func merger(c family.Transformer, norm tape.Layer, width int) tape.Layer {
 	wide := merged(c)
 	return tape.Sequential{
 		tape.As("norm", norm),
 		tape.As("linear_fc1", layer.Linear{In: wide, Out: wide}),
-		tape.As("linear_fc2", layer.Linear{In: wide, Out: width}),
+		tape.As("linear_fc2", layer.Linear{In: wide, Out: setting.Or(c.EmbedDim, width)}),
 	}
 }
 
@@ -87,6 +91,14 @@ func qwen3Tower(c family.Transformer, width int, d *tape.Declaration) {
 	d.Layer("deepstack_merger_list", tape.Repeat{N: n, Layer: merger(c, layer.LayerNorm{Size: merged(c)}, width)})
 }
 
+// qwenMerger reads the width of the merger's output, whose key is out.
+func qwenMerger(c *family.Config, t *family.Transformer, out string) {
+	c.Number(&t.EmbedDim, out, 0)
+	if n := c.Whole("temporal_patch_size", 2); n != 2 {
+		c.Unknown("temporal_patch_size", strconv.Itoa(n))
+	}
+}
+
 // qwenTower reads the numbers of Qwen's towers. hidden is the key of the width.
 func qwenTower(c *family.Config, t *family.Transformer, hidden string) {
 	c.Number(&t.Hidden, hidden, 0)
@@ -101,6 +113,7 @@ func readQwen2VL(c *family.Config, a *family.Model) {
 	a.Batched = true
 	imageText{head: "Qwen2VLForConditionalGeneration", text: "qwen2_vl_text", vision: "qwen2_vl_vision", numbers: func(v, _ *family.Config, t *family.Model) {
 		qwenTower(v, &t.Transformer, "embed_dim")
+		qwenMerger(v, &t.Transformer, "hidden_size")
 		v.Times(&t.FFN, "mlp_ratio", t.Hidden, v.Ratio("mlp_ratio", 4))
 	}}.read(c, a)
 }
@@ -109,6 +122,7 @@ func readQwen25VL(c *family.Config, a *family.Model) {
 	a.Batched = true
 	imageText{head: "Qwen2_5_VLForConditionalGeneration", text: "qwen2_5_vl_text", vision: "qwen2_5_vl_vision", numbers: func(v, _ *family.Config, t *family.Model) {
 		qwenTower(v, &t.Transformer, "hidden_size")
+		qwenMerger(v, &t.Transformer, "out_hidden_size")
 		v.Number(&t.FFN, "intermediate_size", 0)
 	}}.read(c, a)
 }
@@ -135,6 +149,7 @@ func readQwen35MoEVL(c *family.Config, a *family.Model) {
 func qwen3VLSettings(c *family.Config, a *family.Model, head, text, vision string, usual taps) {
 	imageText{head: head, text: text, vision: vision, numbers: func(v, _ *family.Config, t *family.Model) {
 		qwenTower(v, &t.Transformer, "hidden_size")
+		qwenMerger(v, &t.Transformer, "out_hidden_size")
 		n := usual
 		if own := v.List("deepstack_visual_indexes"); own != nil {
 			n = taps(len(own))
