@@ -26,7 +26,7 @@ func preFF(_ Transformer, b blockParts) tape.Layer {
 func readBamba(c *Config, a *Model) {
 	c.biases(a)
 	c.rotatedInPart(a, 0.5)
-	c.headSpace(a)
+	headSpaceOf(c, a)
 	attending := c.List("attn_layer_indices")
 	a.mark(Recurrent, func(block int) bool { return !slices.Contains(attending, block) })
 }

@@ -46,24 +46,27 @@ func deepSeek(c *Config, a *Model, dense int) {
 	if every := c.Whole("moe_layer_freq", 1); every != 1 {
 		c.Unknown("moe_layer_freq", fmt.Sprint(every))
 	}
-	latent := layer.LatentAttention{Bias: c.Flag("attention_bias", false)}
-	shared := 0
 	c.mixture(a, "n_routed_experts", 256, 8)
 	c.Number(&a.ExpertFFN, "moe_intermediate_size", 2048)
-	shared = c.Whole("n_shared_experts", 1)
-	c.Number(&latent.KVRank, "kv_lora_rank", 512)
-	c.Number(&latent.RopeSize, "qk_rope_head_dim", 64)
-	c.Number(&latent.NopeSize, "qk_nope_head_dim", 128)
-	c.Harmless("qk_head_dim", "num_nextn_predict_layers") // the layers add up the two parts; no layers for more tokens are built
-	c.Number(&latent.ValueSize, "v_head_dim", 128)
-	if shared = max(0, shared); shared > MaxBlocks {
+	shared := max(0, c.Whole("n_shared_experts", 1))
+	if shared > MaxBlocks {
 		c.Fail("n_shared_experts", "%d are more than %d", shared, MaxBlocks)
 	}
-	c.optional(&latent.QueryRank, "q_lora_rank") // null means one projection for queries
-	a.DenseBlocks = max(0, min(c.Whole("first_k_dense_replace", dense), a.Blocks))
-	c.Harmless("qk_head_dim") // the sum of the two sizes of a key
-	a.KVHeads, a.SharedFFN, a.Latent = 0, shared*a.ExpertFFN, &latent
+	a.DenseBlocks, a.SharedFFN = max(0, min(c.Whole("first_k_dense_replace", dense), a.Blocks)), shared*a.ExpertFFN
+	latent(c, a)
 	c.Activation(a, c.Word("hidden_act"), "silu")
+}
+
+// latent reads the sizes of latent attention.
+func latent(c *Config, a *Model) {
+	l := &layer.LatentAttention{Bias: c.Flag("attention_bias", false)}
+	a.KVHeads, a.Latent = 0, l
+	c.Number(&l.KVRank, "kv_lora_rank", 512)
+	c.Number(&l.RopeSize, "qk_rope_head_dim", 64)
+	c.Number(&l.NopeSize, "qk_nope_head_dim", 128)
+	c.Number(&l.ValueSize, "v_head_dim", 128)
+	c.optional(&l.QueryRank, "q_lora_rank")               // null means one projection for queries
+	c.Harmless("qk_head_dim", "num_nextn_predict_layers") // the layers add up the two parts; no layers for more tokens are built
 }
 
 func readDots1(c *Config, a *Model) {

@@ -21,3 +21,22 @@ func readDeepSeekV32(c *Config, a *Model) {
 	a.Latent.Indexer = &index
 	c.Harmless("layer_types", "head_dim") // all layers are indexed, and the rotating part has a key of its own
 }
+
+// GLMMoEDSA is DeepSeek V3.2 with other numbers (GLM-5, modeling_glm_moe_dsa.py).
+var GLMMoEDSA = &Family{
+	Name:  "GLM-5",
+	Types: []Type{{Name: "glm_moe_dsa", Base: "GlmMoeDsaModel", Read: readGLMMoEDSA}},
+}
+
+// readGLMMoEDSA reads models in which every layer has an indexer.
+func readGLMMoEDSA(c *Config, a *Model) {
+	readDeepSeekV32(c, a)
+	for _, word := range c.Names("indexer_types") {
+		if word != "full" {
+			c.Unknown("indexer_types", word)
+		}
+	}
+	if c.Whole("index_topk_freq", 1) > 1 || c.Has("index_topk_pattern") {
+		c.Unknown("index_topk_freq, index_topk_pattern", "a model whose layers share what an indexer selects")
+	}
+}

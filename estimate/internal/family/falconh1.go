@@ -36,7 +36,7 @@ func falconH1Block(_ Transformer, b blockParts) tape.Layer {
 func readFalconH1(c *Config, a *Model) {
 	c.biases(a)
 	c.likeLlama(a)
-	s := c.headSpace(a)
+	s := headSpaceOf(c, a)
 	c.optional(&s.Inner, "mamba_d_ssm") // null means that the Hidden is expanded
 	s.OutBias, s.Scaled = c.Flag("projectors_bias", false), true
 	switch {

@@ -95,12 +95,15 @@ var chatGLMKeys = map[string]string{
 	"multi_query_attention": "multi_query",
 }
 
-func readGLM4MoE(c *Config, a *Model) {
+func readGLM4MoE(c *Config, a *Model) { glm4MoE(c, a, 0.5) }
+
+// glm4MoE reads GLM-4.5 and its kin; part is the fraction of a head that rotates if no key says it.
+func glm4MoE(c *Config, a *Model, part float64) {
 	a.QKVBias = c.Flag("attention_bias", false)
 	if c.Flag("use_qk_norm", false) {
 		a.QKNorm = layer.NormHeads
 	}
 	c.Usual("head_dim", c.Whole("hidden_size", 0)/max(1, c.Whole("num_attention_heads", 1))) // it need not divide
-	c.rotatedInPart(a, 0.5)
+	c.rotatedInPart(a, part)
 	bestOf(c, a, 1)
 }

@@ -73,7 +73,7 @@ func readGraniteHybrid(c *Config, a *Model) {
 	if c.Whole("num_local_experts", 8) > 0 {
 		c.mixture(a, "num_local_experts", 8, 2)
 	}
-	c.headSpace(a)
+	headSpaceOf(c, a)
 	types := c.layerTypes(a, "mamba", "linear_attention", "attention", "full_attention")
 	a.mark(Recurrent, func(block int) bool {
 		return types == nil || types[block] == "mamba" || types[block] == "linear_attention"
@@ -83,8 +83,8 @@ func readGraniteHybrid(c *Config, a *Model) {
 	}
 }
 
-// headSpace reads the sizes of Mamba 2's mixer by the names that they have in hybrids.
-func (c *Config) headSpace(a *Model) *layer.HeadSpace {
+// headSpaceOf reads the sizes of Mamba 2's mixer by the names that they have in hybrids.
+func headSpaceOf(c *Config, a *Model) *layer.HeadSpace {
 	s := &layer.HeadSpace{Bias: c.Flag("mamba_proj_bias", false), Plain: !c.Flag("mamba_conv_bias", true)}
 	a.Own, s.OutBias = s, s.Bias
 	c.Times(&s.Inner, "mamba_expand", a.Hidden, c.Ratio("mamba_expand", 2))

@@ -66,8 +66,7 @@ func nemotronMixture(c Transformer, m layer.MoE) tape.Layer {
 }
 
 func readNemotronH(c *Config, a *Model) {
-	c.Harmless("mtp_layers_block_type", "mtp_hybrid_override_pattern") // transformers builds no layers for more tokens
-	types := c.nemotronLayers()
+	types := nemotronLayers(c)
 	c.Set("num_hidden_layers", len(types))
 	c.decoder(a, 8, false)
 	c.Activation(a, c.Word("mlp_hidden_act"), "relu2")
@@ -105,7 +104,7 @@ var nemotronWords = map[string]string{
 }
 
 // nemotronLayers returns what each layer has.
-func (c *Config) nemotronLayers() []string {
+func nemotronLayers(c *Config) []string {
 	types := c.Names("layers_block_type")
 	if pattern := c.Word("hybrid_override_pattern"); types == nil && pattern != "" {
 		for _, letter := range pattern {
