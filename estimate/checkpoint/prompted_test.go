@@ -1,6 +1,8 @@
 package checkpoint
 
 import (
+	"encoding/json"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -56,4 +58,34 @@ func TestPromptedImagesRun(t *testing.T) {
 	require.NoError(t, err)
 	_, err = alone.Prompted(InPrompt{Images: 1})
 	assert.ErrorContains(t, err, "reads no images with its text")
+}
+
+// The tokens that stand for an image are as many as the processors of transformers put into a text (testdata/torch/tokens.py).
+func TestImageTokensAsProcessorsCountThem(t *testing.T) {
+	data, err := os.ReadFile("testdata/torch/tokens.json")
+	require.NoError(t, err)
+	var models map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal(data, &models))
+	delete(models, "transformers")
+	for name, text := range models {
+		var m struct {
+			Config json.RawMessage
+			Tokens [][3]int // width, height, tokens
+		}
+		require.NoError(t, json.Unmarshal(text, &m), name)
+		c, err := ParseConfig(name, m.Config)
+		require.NoError(t, err, name)
+		require.NotEmpty(t, m.Tokens)
+		for _, image := range m.Tokens {
+			with, err := c.Prompted(InPrompt{Images: 1, Width: image[0], Height: image[1]})
+			require.NoError(t, err, name)
+			tokens, sized := with.ImageTokens()
+			assert.True(t, sized, name)
+			assert.Equal(t, image[2], tokens, "%s: %d x %d", name, image[0], image[1])
+			input, err := with.Input(1, 0)
+			require.NoError(t, err, name)
+			_, err = with.Report(input)
+			assert.NoError(t, err, "%s: %d x %d", name, image[0], image[1])
+		}
+	}
 }

@@ -49,7 +49,11 @@ def images_in_prompt(model, dtype, text, images, size):
     with torch.no_grad():
         made = (model.model if hasattr(model, "model") else model).get_image_features(**given, return_dict=True).pooler_output
     made = sum(x.numel() // x.shape[-1] for x in (made if isinstance(made, (list, tuple)) else [made])) // BATCH
-    text["input_ids"][:, 1 : 1 + made] = token
+    each = made // images
+    for i in range(images):  # text stands between them
+        text["input_ids"][:, 1 + i * (each + 1) : (i + 1) * (each + 1)] = token
+    if c.model_type.startswith("qwen"):
+        text["mm_token_type_ids"] = (text["input_ids"] == token).int()
     if c.model_type in ("gemma3", "paligemma"):
         text["token_type_ids"] = (text["input_ids"] == token).long() if c.model_type == "gemma3" else torch.zeros_like(text["input_ids"])
     return {**text, **given}
@@ -98,8 +102,18 @@ def in_canvas(c, v, total, width, height, dtype):
     return {"pixel_values": torch.randn(total * tiles, 3, *v.image_size, dtype=dtype)}
 
 
+def packed(c, v, total, width, height, dtype):
+    """Qwen2-VL and Qwen2.5-VL: patches of two frames, in whole merged squares."""
+    from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
+
+    height, width = smart_resize(height, width, v.patch_size * v.spatial_merge_size)
+    rows, columns = height // v.patch_size, width // v.patch_size
+    patch = v.in_channels * v.temporal_patch_size * v.patch_size**2
+    return {"pixel_values": torch.randn(total * rows * columns, patch, dtype=dtype), "image_grid_thw": torch.tensor([[1, rows, columns]] * total)}
+
+
 # What the processors of other families give their models.
-PIXELS = {"idefics3": split, "smolvlm": split, "internvl": in_canvas, "mistral3": in_patches, "llava_next": in_tiles, "llava_onevision": in_tiles}
+PIXELS = {"qwen2_vl": packed, "qwen2_5_vl": packed, "idefics3": split, "smolvlm": split, "internvl": in_canvas, "mistral3": in_patches, "llava_next": in_tiles, "llava_onevision": in_tiles}
 
 
 def inputs(model, dtype, length, images=0, size=(1024, 1024)):

@@ -1,26 +1,33 @@
 package vision
 
 import (
+	"fmt"
+	"math"
 	"strconv"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Qwen2Vision is the tower of Qwen2-VL.
+// Qwen2Vision is the tower of Qwen2-VL, which reads images of any size, as patches of two frames
+// (arXiv:2409.12191; modeling_qwen2_vl.py).
 var Qwen2Vision = &family.Family{
 	Name:  "Qwen2-VL's tower",
-	Tower: func(c family.Transformer, width int) []tape.Layer { return towerOf(qwen2Tower, c, width) },
+	Tower: qwen2Tower,
+	Look:  qwenLook,
 	Role:  family.Encoder,
 	Types: []family.Type{{Name: "qwen2_vl", Base: "Qwen2VLModel", Read: readQwen2VL}},
 }
 
-// Qwen25Vision is the tower of Qwen2.5-VL.
+// Qwen25Vision is the tower of Qwen2.5-VL, most of whose blocks attend within windows
+// (arXiv:2502.13923; modeling_qwen2_5_vl.py).
 var Qwen25Vision = &family.Family{
 	Name:  "Qwen2.5-VL's tower",
-	Tower: func(c family.Transformer, width int) []tape.Layer { return towerOf(qwen25Tower, c, width) },
+	Tower: qwen25Tower,
+	Look:  qwenLook,
 	Role:  family.Encoder,
 	Types: []family.Type{{Name: "qwen2_5_vl", Base: "Qwen2_5_VLModel", Read: readQwen25VL}},
 }
@@ -63,17 +70,89 @@ func merger(c family.Transformer, norm tape.Layer, width int) tape.Layer {
 	}
 }
 
-func qwen2Tower(c family.Transformer, width int, d *tape.Declaration) {
-	d.Layer("patch_embed", qwenPatches(c, true))
-	d.Layer("blocks", qwenBlocks(c, layer.LayerNorm{Size: c.Hidden}, layer.MLP{Hidden: c.Hidden, FFN: c.FFN}))
-	d.Layer("merger", merger(c, layer.LayerNorm{Size: c.Hidden}, width))
+// packed says what Qwen's towers have that others have not.
+type packed struct {
+	frames   int  // that a patch covers
+	windowed bool // blocks attend within windows, so that patches are put in the windows' order
 }
 
-func qwen25Tower(c family.Transformer, width int, d *tape.Declaration) {
-	norm := layer.RMSNorm{Size: c.Hidden}
-	d.Layer("patch_embed", qwenPatches(c, true))
-	d.Layer("blocks", qwenBlocks(c, norm, layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Bias: true}))
-	d.Layer("merger", merger(c, norm, width))
+func packedOf(c family.Transformer) packed {
+	return *setting.Or(family.Own[packed](c), &packed{frames: 2})
+}
+
+func qwen2Tower(c family.Transformer, width int) []tape.Layer {
+	return packedTower(c, width, layer.LayerNorm{Size: c.Hidden}, layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseQuickGELU)})
+}
+
+func qwen25Tower(c family.Transformer, width int) []tape.Layer {
+	return packedTower(c, width, layer.RMSNorm{Size: c.Hidden, Unfused: true}, layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Bias: true, Activation: c.Activation})
+}
+
+// packedTower reads the patches of all images in one sequence. Attention runs for one image after
+// another, so that the dimension of images stands for these runs.
+func packedTower(c family.Transformer, width int, norm, mlp tape.Layer) []tape.Layer {
+	own, wide, out := packedOf(c), merged(c), setting.Or(c.EmbedDim, width)
+	kernels := [3]int{own.frames, c.Patch, c.Patch}
+	parts := tape.Sequential{
+		tape.As("patch_embed.proj", layer.Conv3d{In: c.Channels, Out: c.Hidden, Kernels: kernels, Strides: kernels, NoBias: true}),
+		tape.As("rotary_pos_emb", family.Frequencies{N: c.HeadWidth() / 4}),
+		tape.As("blocks", tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
+			tape.Skip(tape.As("norm1", norm), tape.As("attn", layer.Attention{
+				Hidden: c.Hidden, Heads: c.Heads, Plain: c.Plain, Packed: true, Rotary: true, PerText: true, Tables: alloc.Float32, Joined: true,
+				Names: &layer.AttentionNames{Packed: "qkv", Out: "proj"},
+			})),
+			tape.Skip(tape.As("norm2", norm), tape.As("mlp", mlp)),
+		}}),
+		tape.As("merger.ln_q", norm),
+		tape.As("merger.mlp", tape.Sequential{layer.Linear{In: wide, Out: wide}, layer.GELU{}, layer.Linear{In: wide, Out: out}}),
+	}
+	// ordered puts merged squares of this many elements in another order, and keeps their numbers.
+	ordered := func(f *tape.Flow, x tape.Tensor, each int) tape.Tensor {
+		if !own.windowed {
+			return x
+		}
+		n, _ := x.Shape.Elements()
+		squares := max(1, int(n)/max(1, each))
+		return f.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOwn: []tape.Own{{Shape: alloc.Shape{squares}, DType: alloc.Int64}}})
+	}
+	return []tape.Layer{tape.As("visual", tape.Module{Name: "VisionModel", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		images := 1
+		if c.Prompt != nil && len(c.Prompt.Shape) > 0 {
+			images = max(1, x.Dim(0)*c.Prompt.Count/max(1, c.Prompt.Shape[0]))
+		}
+		x = f.Call("patch_embed.proj", f.View(x, -1, c.Channels, own.frames, c.Patch, c.Patch))
+		x = ordered(f, f.View(x, images, -1, c.Hidden), wide)
+		states := throughBlocks(f, "blocks", c.Blocks, x)
+		x = states[len(states)-1]
+		family.Return(f.Tape, x)
+		x = f.Call("merger.mlp", f.View(f.Call("merger.ln_q", x), 1, -1, wide))
+		return ordered(f, x, out)
+	}}), family.Listed}
+}
+
+// bounded multiplies numbers of a model, up to the bound for all of them.
+func bounded(factors ...int) int { return int(min(setting.FLOPs(factors...), setting.MaxField)) }
+
+// qwenLook is that of an image that is scaled so that its sides are whole merged squares and its pixels
+// within bounds (image_processing_qwen2_vl.py, smart_resize). A token stands for each square.
+func qwenLook(c family.Transformer) (family.Look, error) {
+	const least, most, longest = 56 * 56, 28 * 28 * 1280, 200
+	width, height := float64(c.Prompt.Width), float64(c.Prompt.Height)
+	if math.Max(width, height) > longest*math.Min(width, height) {
+		return family.Look{}, fmt.Errorf("one side is more than %d times as long as the other", longest)
+	}
+	square := float64(bounded(c.Patch, c.Merge))
+	wide, high := math.RoundToEven(width/square)*square, math.RoundToEven(height/square)*square
+	switch {
+	case wide*high > most:
+		by := math.Sqrt(width * height / most)
+		wide, high = math.Max(square, math.Floor(width/by/square)*square), math.Max(square, math.Floor(height/by/square)*square)
+	case wide*high < least:
+		by := math.Sqrt(least / (width * height))
+		wide, high = math.Ceil(width*by/square)*square, math.Ceil(height*by/square)*square
+	}
+	own, squares := packedOf(c), int(wide/square)*int(high/square)
+	return family.Look{Tokens: squares, Sized: true, Shape: []int{bounded(squares, c.Merge, c.Merge), bounded(c.Channels, own.frames, c.Patch, c.Patch)}}, nil
 }
 
 // taps is the number of blocks of a tower whose outputs are also given to the text.
@@ -94,9 +173,6 @@ func qwen3Tower(c family.Transformer, width int, d *tape.Declaration) {
 // qwenMerger reads the width of the merger's output, whose key is out.
 func qwenMerger(c *family.Config, t *family.Transformer, out string) {
 	c.Number(&t.EmbedDim, out, 0)
-	if n := c.Whole("temporal_patch_size", 2); n != 2 {
-		c.Unknown("temporal_patch_size", strconv.Itoa(n))
-	}
 }
 
 // qwenTower reads the numbers of Qwen's towers. hidden is the key of the width.
@@ -115,6 +191,8 @@ func readQwen2VL(c *family.Config, a *family.Model) {
 		qwenTower(v, &t.Transformer, "embed_dim")
 		qwenMerger(v, &t.Transformer, "hidden_size")
 		v.Times(&t.FFN, "mlp_ratio", t.Hidden, v.Ratio("mlp_ratio", 4))
+		v.Activation(t, v.Word("hidden_act"), "quick_gelu")
+		t.Own = readPacked(v)
 	}}.read(c, a)
 }
 
@@ -124,7 +202,18 @@ func readQwen25VL(c *family.Config, a *family.Model) {
 		qwenTower(v, &t.Transformer, "hidden_size")
 		qwenMerger(v, &t.Transformer, "out_hidden_size")
 		v.Number(&t.FFN, "intermediate_size", 0)
+		v.Activation(t, v.Word("hidden_act"), "silu")
+		own := readPacked(v)
+		own.windowed = true
+		t.Own = own
 	}}.read(c, a)
+}
+
+// readPacked reads what Qwen's towers have that others have not.
+func readPacked(v *family.Config) *packed {
+	var own packed
+	v.Number(&own.frames, "temporal_patch_size", 2)
+	return &own
 }
 
 func readQwen3VL(c *family.Config, a *family.Model) {
@@ -150,6 +239,9 @@ func qwen3VLSettings(c *family.Config, a *family.Model, head, text, vision strin
 	imageText{head: head, text: text, vision: vision, numbers: func(v, _ *family.Config, t *family.Model) {
 		qwenTower(v, &t.Transformer, "hidden_size")
 		qwenMerger(v, &t.Transformer, "out_hidden_size")
+		if n := v.Whole("temporal_patch_size", 2); n != 2 {
+			v.Unknown("temporal_patch_size", strconv.Itoa(n))
+		}
 		n := usual
 		if own := v.List("deepstack_visual_indexes"); own != nil {
 			n = taps(len(own))
