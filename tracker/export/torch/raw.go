@@ -6,7 +6,7 @@ import (
 	"iter"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
+	"github.com/gpumemtrack/gpumemtrack/internal/plain"
 )
 
 // raw is a memory snapshot as PyTorch's file has it: every part of every version

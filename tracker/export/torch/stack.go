@@ -6,7 +6,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
+	"github.com/gpumemtrack/gpumemtrack/internal/plain"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )

@@ -4,7 +4,7 @@ import (
 	"io"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
-	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch/internal/plain"
+	"github.com/gpumemtrack/gpumemtrack/internal/plain"
 )
 
 // Opcodes that the page knows, and that are not written.

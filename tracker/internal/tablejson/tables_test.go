@@ -15,7 +15,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
+	"github.com/gpumemtrack/gpumemtrack/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpumemtrack/gpumemtrack/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"

@@ -7,7 +7,7 @@ import (
 	"io"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/jsonstream"
+	"github.com/gpumemtrack/gpumemtrack/internal/jsonstream"
 )
 
 // ReadJSON reads a JSON text. The error says where it is torn or no JSON.
