@@ -48,8 +48,13 @@ type File struct {
 	tensors []tensorInfo
 
 	architecture    architecture
-	architectureErr error // why there is no architecture
+	architectureErr error    // why there is no architecture
+	notes           []string // what Notes returns
 }
+
+// Notes say what the files hold beside a model's weights, and what of a model they lack: that a
+// file is one piece of a model, or how much of it is an optimizer's state. A Report has them too.
+func (c *File) Notes() []string { return slices.Clone(c.notes) }
 
 // ReadFile reads the headers of a model's files; it reads no weights, so that its time
 // follows the number of tensors and not their size. The path is one of
@@ -178,6 +183,24 @@ func (c *File) totals() []total {
 	}
 	slices.SortStableFunc(totals, func(a, b total) int { return compareBytes(b, a) })
 	return totals
+}
+
+// Stored is what a model's files hold in one element type.
+type Stored struct {
+	Type     string      `json:"type"` // by the file format's own name, such as "BF16" or "Q4_K"
+	Tensors  int         `json:"tensors"`
+	Elements int64       `json:"elements"`
+	Bytes    alloc.Bytes `json:"bytes"`
+}
+
+// Stored returns the exact size of the tensors in the files by element type, the type with the most
+// bytes first, buffers included. It needs no architecture. There are none if the files hold no weights.
+func (c *File) Stored() []Stored {
+	var all []Stored
+	for _, t := range c.totals() {
+		all = append(all, Stored{Type: t.encoding.name, Tensors: t.tensors, Elements: t.elements, Bytes: t.bytes})
+	}
+	return all
 }
 
 func compareBytes(a, b total) int {

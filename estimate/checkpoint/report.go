@@ -180,6 +180,7 @@ func (c *File) Report(opts ...estimate.Option) (*estimate.Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.Notes = append(r.Notes, c.notes...)
 	pipe, ok := c.architecture.Images.(pipeline)
 	if ok {
 		r.Notes = append(r.Notes, pipe.notes()...)

@@ -50,7 +50,7 @@ var zeros = []any{
 	new(estimate.Amount), new(estimate.Compared), new(estimate.Value), new(estimate.Footprint),
 	new(estimate.KVConfig), new(estimate.LayerError), new(estimate.LoRA), new(estimate.Loop), new(estimate.Machine), new(estimate.Measured),
 	new(estimate.Memory), new(estimate.Quantized), new(estimate.Report), new(estimate.Row), new(estimate.Sharding),
-	new(checkpoint.File), new(checkpoint.InPrompt),
+	new(checkpoint.File), new(checkpoint.InPrompt), new(checkpoint.Stored),
 	new(llamacpp.Quantization), new(llamacpp.Server),
 	new(nn.AdaptiveAvgPool), new(nn.AdaptiveMaxPool), new(nn.Attention), new(nn.AvgPool), new(nn.BatchNorm),
 	new(nn.CTC), new(nn.Class), new(nn.Concat), new(nn.Conv1d), new(nn.Conv2d), new(nn.Conv3d), new(nn.CrossEntropy),

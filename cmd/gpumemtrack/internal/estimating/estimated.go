@@ -13,6 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
+	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
 )
 
 const estimateSchema = "gpumemtrack.estimate/1"
@@ -48,7 +49,8 @@ type estimated struct {
 	Report       *estimate.Report `json:"report"`
 
 	options   estimateOptions
-	sized     bool // the images' size decides how many tokens stand for them
+	alone     *checkpoint.File // files of which only the weights are known; else nil
+	sized     bool             // the images' size decides how many tokens stand for them
 	notes     []string
 	published string // element type of a known model's weights
 }

@@ -82,6 +82,9 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 	if err != nil {
 		return err
 	}
+	if e.alone != nil && o.measured == "" {
+		return writeWeightsAlone(a, newWeightsAlone(e.alone, report, o), o)
+	}
 	e.Schema, e.Mode, e.Report, e.Peak = estimateSchema, o.mode(), report, report.Memory().Peak.Bytes
 	e.note(name)
 	e.Upper = e.Report.Memory().Peak.Upper

@@ -83,15 +83,21 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 	}
 	options = append(options, trained...)
 	input, err := o.fileInput(c)
+	alone := weightsKnownAlone(c)
 	switch {
 	case err == nil:
 		options = append(options, input)
+	case alone && o.searches() == 0:
+		e.alone = c
 	case o.serve && errors.Is(err, checkpoint.ErrUnknownArchitecture): // the size of the cache may still be known
 	case len(o.ofInput()) > 0:
 		return nil, fmt.Errorf("%s: no input for %s: %w", c.Name, strings.Join(o.ofInput(), " and "), err)
 	}
 	if o.serve {
 		cache, err := o.fileCache(c)
+		if err != nil && e.alone != nil && !o.llamaCpp {
+			return c.Report(options...) // without the cache, which is unknown too
+		}
 		if err != nil {
 			return nil, err
 		}

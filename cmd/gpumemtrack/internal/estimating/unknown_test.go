@@ -1,0 +1,62 @@
+package estimating
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+)
+
+const savedFiles = "../../../../estimate/checkpoint/testdata/saved/"
+
+// Weights of an unknown architecture are one answer: exact by type, and unknown where layers are needed.
+func TestEstimateWeightsOfAnUnknownFamily(t *testing.T) {
+	for _, c := range []struct {
+		flags  string
+		code   int
+		stdout []string
+		stderr string
+	}{
+		{"", 0, []string{
+			"unknown: 726 parameters, 1.5 KiB, in 10 tensors", "│ BF16      │       5 │      690 │ 1.3 KiB │", "│ F32       │       4 │       72 │   288 B │",
+			`activations: unknown, cache: unknown: open config.json: model_type: "nobody_has_this" is none of`,
+		}, ""},
+		{"--serve", 0, []string{"cache: unknown"}, ""},
+		{"--batch 2 --seq 10", 0, []string{"activations: unknown"}, ""},
+		{"--train", 0, []string{"gradients: 1.5 KiB", "optimizer: 3.0 KiB", "activations: unknown"}, ""},
+		{"--fits 24GiB", cli.ExitUnfit, []string{"726 parameters"}, "unknown: whether it fits in 24.0 GiB is unknown"},
+		{"--fits 1KiB", cli.ExitUnfit, []string{"726 parameters"}, "does not fit in 1.0 KiB: its weights alone take 1.6 KiB"},
+		{"--fits 24GiB --weights-only", 0, []string{"Its weights fit."}, ""},
+		{"--fits 24GiB --max-batch", cli.ExitFailed, nil, "no input"},
+		{"--serve --llama-cpp", cli.ExitFailed, nil, "is none of"},
+	} {
+		var stdout, stderr bytes.Buffer
+		assert.Equal(t, c.code, run(append([]string{"estimate", savedFiles + "unknown"}, strings.Fields(c.flags)...), nil, &stdout, &stderr), c.flags)
+		for _, want := range c.stdout {
+			assert.Contains(t, stdout.String(), want, c.flags)
+		}
+		assert.Contains(t, stderr.String(), c.stderr, c.flags)
+	}
+}
+
+// What is unknown is null.
+func TestEstimateWeightsAloneAsJSON(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, cli.ExitUnfit, run([]string{"estimate", savedFiles + "unknown", "--json", "--fits", "24GiB"}, nil, &stdout, &stderr))
+	var answer map[string]any
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &answer))
+	for _, key := range []string{"activations_bytes", "cache_bytes", "needed_upper_bytes", "fits", "gradients_bytes", "optimizer_bytes"} {
+		value, ok := answer[key]
+		assert.True(t, ok, key)
+		assert.Nil(t, value, key)
+	}
+	assert.EqualValues(t, 1524, answer["weights_bytes"])
+	assert.EqualValues(t, 152, answer["buffers_bytes"])
+	assert.Len(t, answer["stored"], 3)
+	assert.Equal(t, []any{"activations", "cache"}, answer["unknown"])
+}
