@@ -55,7 +55,7 @@ generate: ## write again what is made from other files, and the lists of public 
 .PHONY: tables
 tables: ## take the keys of configs from the installed transformers, and print what changed: PYTHON=python3
 	@$(or $(PYTHON),python3) estimate/checkpoint/testdata/torch/defaults.py estimate/internal/family/defaults.json
-	@$(or $(PYTHON),python3) estimate/checkpoint/testdata/torch/classes.py estimate/checkpoint/testdata/torch/classes.json
+	@$(or $(PYTHON),python3) estimate/checkpoint/testdata/torch/classes.py estimate/checkpoint/testdata/torch/classes.json estimate/internal/family/float32.json
 	@go generate ./estimate/internal/family
 
 .PHONY: cover

@@ -243,6 +243,7 @@ type pipeline struct {
 	missing []string     // those whose weights are not known
 	planned []string     // parts with a config.json but no weights
 	unread  setting.Unread
+	float32 setting.Float32Parts
 }
 
 // joinUnread adds what was not read of a part.
@@ -344,6 +345,7 @@ func openPipeline(dir string) (*File, error) {
 			continue
 		}
 		p.unread = joinUnread(p.unread, f.architecture.Unread, name+".")
+		p.float32.Add(name, f.architecture.Float32)
 		if len(f.tensors) == 0 {
 			p.planned = append(p.planned, name)
 		}
@@ -370,7 +372,7 @@ func openPipeline(dir string) (*File, error) {
 		}
 		return nil, inFile(pipelineName, "no folder beside it holds a model")
 	}
-	c.architecture = architecture{Model: family.Model{Type: p.runs.Type, Images: p, Unread: p.unread}, dtype: p.runs.dtype, quantized: p.runs.quantized}
+	c.architecture = architecture{Model: family.Model{Type: p.runs.Type, Images: p, Unread: p.unread, Float32: p.float32}, dtype: p.runs.dtype, quantized: p.runs.quantized}
 	return c, nil
 }
 

@@ -225,6 +225,7 @@ func (c *File) types() []estimate.Option {
 	}
 	opts := []estimate.Option{heldIn(c.architecture.quantized.base()), unread(c.architecture.Unread), setting.Func(func(cfg *setting.Config) {
 		cfg.Fused = family.TablesOfPEFT().FusedLayers(c.architecture.Type)
+		cfg.Float32 = c.architecture.Float32
 	})}
 	switch d {
 	case 0:
@@ -261,6 +262,9 @@ func (c *File) weights() estimate.Amount {
 	for _, t := range c.tensors {
 		if !t.isBuffer() {
 			held.Bytes += t.Bytes
+			if c.architecture.Float32.Keeps(t.encoding.dtype, "", t.Name) {
+				held.Bytes += t.Bytes // loading makes it twice as wide
+			}
 		}
 	}
 	if c.architecture.quantized != nil { // several weights in an element

@@ -77,9 +77,10 @@ func (t *Table) ReadConfig(name string, text json.RawMessage) (Model, error) {
 		a.Assumed = append(a.Assumed, fmt.Sprintf("config.json names no architectures: this is %s, with neither a head nor a loss; add the class that is meant, such as \"architectures\": [\"%s\"]", known.Base, c.exampleClass()))
 	}
 	a.problem = c.Word("problem_type")
-	c.reading = &reading{}
+	c.reading = &reading{types: []string{name}}
 	c.object = c.reading.at("", c.class, c.members())
 	known.Read(c, &a)
+	a.Float32 = inFloat32(c.reading.types)
 	c.Check("", &a)
 	if *c.err == nil {
 		var shaping string
@@ -182,6 +183,9 @@ func (c *Config) of(text json.RawMessage, name string) *Config {
 	k.Name = name
 	p := newConfig(c.table, k, text, c.err)
 	p.part, p.reading = true, c.reading
+	if c.reading != nil {
+		c.reading.types = append(c.reading.types, name)
+	}
 	delete(p.file, "architectures")
 	return p
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/strictjson"
 )
 
@@ -120,4 +121,37 @@ func (c class) stores(key string) bool {
 		}
 	}
 	return false
+}
+
+// float32JSON holds the modules of each type that stay in float32; checkpoint/testdata/torch/classes.py writes it.
+//
+//go:embed float32.json
+var float32JSON []byte
+
+// float32Modules has the modules by model_type.
+var float32Modules = sync.OnceValue(func() map[string]struct{ Float16, Always []string } {
+	var f struct {
+		Transformers string
+		Types        map[string]struct{ Float16, Always []string }
+	}
+	if err := strictjson.Unmarshal(float32JSON, &f); err != nil {
+		panic("float32.json: " + err.Error()) // it is part of the binary
+	}
+	return f.Types
+})
+
+// inFloat32 returns what stays in float32 of a model with parts of these types: a part's modules are searched for in the
+// whole, as transformers does it.
+func inFloat32(types []string) setting.Float32Parts {
+	var f setting.Float32Parts
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(types))) {
+		of := float32Modules()[name]
+		for _, text := range of.Float16 {
+			f.Float16 = append(f.Float16, setting.Part32{Text: text})
+		}
+		for _, text := range of.Always {
+			f.Always = append(f.Always, setting.Part32{Text: text})
+		}
+	}
+	return f
 }

@@ -1,6 +1,7 @@
 package family
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -25,6 +26,7 @@ func gpt2(c Transformer) []tape.Layer {
 	layers := []tape.Layer{tape.As("transformer", tape.Sequential{
 		tape.As("wte", layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}),
 		tape.As("wpe", Positions{Num: c.Positions, Dim: c.Hidden}),
+		tape.If(c.KVHeads == 1, tape.Inline(Constants{{Name: "bias", Shape: alloc.Shape{c.Positions, c.Positions}, DType: alloc.Bool}})), // GPTBigCode's mask
 		tape.As("drop", c.Drop()),
 		tape.As("h", tape.Repeat{N: c.Blocks, Layer: gpt2Block(c)}),
 		tape.As("ln_f", layer.LayerNorm{Size: c.Hidden}),
@@ -163,7 +165,7 @@ var GPTJ = &Family{
 	Name: "GPT-J",
 	style: style{
 		raw: true, untabled: true, headBias: true, names: decoderNames{root: "transformer", embed: "wte", blocks: "h", last: "ln_f", attention: "attn"}, norm: layerNorm,
-		embedded: func(c Transformer) []tape.Layer { return dropoutAs(c, "drop") }, block: func(_ Transformer, b blockParts) tape.Layer {
+		embedded: gptjEmbedded, block: func(_ Transformer, b blockParts) tape.Layer {
 			return sideBySide(b, "resid_dropout", "mlp_dropout", "ln_1")
 		}, attention: gptjAttention, mlp: gptjMLP,
 	},
@@ -215,6 +217,11 @@ func readMPT(c *Config, a *Model) {
 	a.Activation = layer.UseGELU
 }
 
+func gptjEmbedded(c Transformer) []tape.Layer {
+	table := Constants{{Name: "embed_positions", Shape: alloc.Shape{c.Positions, c.rotated()}, DType: alloc.Float32}}
+	return append(dropoutAs(c, "drop"), tape.As("rotary_table", table))
+}
+
 func gptjAttention(c Transformer, a *layer.Attention) {
 	a.Anew, a.Apart, a.Dropout = true, true, c.ScoreDropout
 	a.Names = &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"}
@@ -225,7 +232,8 @@ func gptjMLP(c Transformer) tape.Layer {
 }
 
 func gptNeoEmbedded(c Transformer) []tape.Layer {
-	return []tape.Layer{tape.As("wpe", Positions{Num: c.Positions, Dim: c.Hidden}), tape.As("drop", c.Drop())}
+	masks := Constants{{Name: "bias", Shape: alloc.Shape{c.Blocks, 1, c.Positions, c.Positions}, DType: alloc.Bool}} // one in each block's attention
+	return []tape.Layer{tape.As("wpe", Positions{Num: c.Positions, Dim: c.Hidden}), tape.As("drop", c.Drop()), tape.As("masks", masks)}
 }
 
 func gptNeoAttention(c Transformer, a *layer.Attention) {
@@ -243,6 +251,7 @@ func readGPTJ(c *Config, a *Model) {
 	wideMLP(c)
 	c.decoder(a, 0, false)
 	c.Number(&a.RotaryDim, "rotary_dim", 64)
+	c.Number(&a.Positions, "max_position_embeddings", 2048)
 	a.Dropout, a.ScoreDropout = max(c.Dropout("resid_pdrop"), c.Dropout("embd_pdrop")), c.Dropout("attn_pdrop")
 	c.Activation(a, c.Word("activation_function"), "gelu_new")
 }

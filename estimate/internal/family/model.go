@@ -23,6 +23,7 @@ type Model struct {
 	Unread setting.Unread // keys of the config.json that no reader looked at
 	// Assumed says, a sentence each, what is taken for granted where neither a config.json nor tensors tell.
 	Assumed []string
+	Float32 setting.Float32Parts
 	latent  int // side of the latent image that FLUX makes; 0 means the usual one
 }
 

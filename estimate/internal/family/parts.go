@@ -118,6 +118,23 @@ func masksContext(c *setting.Config) bool {
 	return c.Libraries.Transformers.Before(4, 40) && !c.Libraries.Transformers.Before(4, 38)
 }
 
+// Constants are buffers that layers read, such as masks and tables.
+type Constants []tape.Param
+
+// Kind is shown in reports.
+func (Constants) Kind() string { return "Buffers" }
+
+// Declare declares the buffers.
+func (l Constants) Declare(d *tape.Declaration) {
+	for _, p := range l {
+		p.Buffer = true
+		d.Add(p)
+	}
+}
+
+// Forward returns its input.
+func (Constants) Forward(_ *tape.Tape, x tape.Tensor) tape.Tensor { return x }
+
 // Positions adds a learned vector for each position, like an embedding of 0, 1, 2 and so on. The
 // position numbers are kept.
 type Positions struct {
@@ -129,7 +146,12 @@ type Positions struct {
 
 func (Positions) Kind() string { return "Embedding" }
 
-func (l Positions) Declare(d *tape.Declaration) { layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d) }
+func (l Positions) Declare(d *tape.Declaration) {
+	layer.Embedding{Num: l.Num, Dim: l.Dim}.Declare(d)
+	if l.Buffered {
+		d.Add(tape.Param{Name: "position_ids", Shape: alloc.Shape{1, l.Num}, DType: alloc.Int64, Buffer: true})
+	}
+}
 
 func (l Positions) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	t.Rank(x, 3, "(batch, length, hidden)")

@@ -13,7 +13,10 @@ import (
 )
 
 // reading records what is read of a file's objects: that of the whole, and those of parts.
-type reading struct{ objects []*object }
+type reading struct {
+	objects []*object
+	types   []string // of the whole and of its parts
+}
 
 // object is an object of a config.json.
 type object struct {

@@ -137,7 +137,7 @@ func (l router) Declare(d *tape.Declaration) {
 	}
 	d.Add(weight)
 	if l.Router == SigmoidRouter || l.Router == LoneSigmoid {
-		d.Buffer("e_score_correction_bias", l.Experts)
+		d.Add(tape.Param{Name: "e_score_correction_bias", Shape: alloc.Shape{l.Experts}, DType: weight.DType, Buffer: true})
 	}
 	AdaptParam(d, "weight", 1, l.Experts, l.Hidden)
 	if l.Router == SparseMixer && d.Adapts() { // a Linear, as others are not

@@ -46,6 +46,7 @@ type Config struct {
 	// AdaptedParams holds the fused parameters that get adapters, by the ends of their paths.
 	AdaptedParams map[string]int
 	Quantized     *Quantized
+	Float32       Float32Parts
 	Held          string // how files store the weights
 	Loss          any    // the layer that training adds; nil means none
 	Frozen        []string

@@ -67,6 +67,9 @@ func Weigh(d *Declaration, cfg *setting.Config) (*Holding, error) {
 	defer func() { d.memory.weights = sums{h.Modules, h.Each} }()
 	for i := range d.params {
 		p := &d.params[i]
+		if path := d.Modules[p.module].Path; p.DType == 0 && cfg.Float32.Keeps(cfg.Weights, path, p.Name) {
+			p.DType = alloc.Float32
+		}
 		if p.Tied != "" {
 			h.tie(d, p, cfg)
 			continue

@@ -1,6 +1,6 @@
 """Write what transformers' model classes say besides their configurations: `make tables`.
 
-    python classes.py classes.json
+    python classes.py classes.json float32.json
 
 Of each class that the auto classes know, a row says
 
@@ -12,6 +12,8 @@ Of each class that the auto classes know, a row says
     buffers         of a model of defaults with two layers, on the meta device: the name, with numbers of
                     layers as a star, then the type, the elements, how many there are, and whether a file
                     has them
+
+float32.json has the modules in float32 of each type: "float16" where that is asked for, "always" where bfloat16 is, too.
 
 On stdout: what changed against the file.
 """
@@ -104,6 +106,23 @@ def row(cls, kind):
     return r
 
 
+def write(path, of, rows):
+    lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in rows.items())
+    with open(path, "w") as f:
+        f.write(f'{{"transformers": {json.dumps(transformers.__version__)}, "{of}": {{\n{lines}\n}}}}\n')
+
+
+def widened(kinds, rows):
+    """Return the modules in float32 of each type, those of all its classes."""
+    found = {}
+    for kind, classes in sorted(kinds.items()):
+        for key, name in (("float16", "float32"), ("always", "float32_always")):
+            modules = {m for c in classes for m in rows.get(c, {}).get(name, ())}
+            if kind in CONFIG_MAPPING and modules:
+                found.setdefault(kind, {})[key] = sorted(modules)
+    return found
+
+
 def changes(old, new):
     yield f"transformers {old.get('transformers', '?')} -> {new['transformers']}"
     before, after = old.get("classes", {}), new["classes"]
@@ -128,9 +147,8 @@ def main():
                 rows[name] = row(cls, kind)
     rows = {name: r for name, r in sorted(rows.items()) if r}
     new = {"transformers": transformers.__version__, "classes": rows}
-    lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in rows.items())
-    with open(path, "w") as f:
-        f.write(f'{{"transformers": {json.dumps(new["transformers"])}, "classes": {{\n{lines}\n}}}}\n')
+    write(path, "classes", rows)
+    write(sys.argv[2], "types", widened(names(), rows))
     print("\n".join(changes(old, new)))
 
 

@@ -76,8 +76,12 @@ type nextSentence struct{}
 
 // bertEmbeddings returns the embeddings of token types and positions.
 func bertEmbeddings(c family.Transformer, positions family.Positions) []tape.Layer {
+	names := []string{"token_type_ids"}
+	if !positions.Buffered {
+		names = append(names, "position_ids")
+	}
 	return []tape.Layer{
-		tape.As("ids", counted{c.Positions, []string{"position_ids", "token_type_ids"}}),
+		tape.As("ids", counted{c.Positions, names}),
 		tape.As("token_type_embeddings", tokenTypes{Num: setting.Or(c.Types, 2), Dim: positions.Dim}),
 		tape.As("position_embeddings", positions),
 	}

@@ -40,6 +40,7 @@ func deBERTa(c family.Transformer) []tape.Layer {
 	}
 	block := deBERTaBlock(c, own)
 	t := text{masks: true, blocks: c.Blocks, block: block}
+	t.added = append(t.added, tape.As("ids", counted{c.Positions, []string{"position_ids"}}))
 	if own.positions {
 		t.added = append(t.added, tape.As("position_embeddings", family.Positions{Num: c.Positions, Dim: c.Hidden}))
 	}

@@ -122,11 +122,23 @@ func (n tdnn) layers(c family.Transformer, width int) []tape.Layer {
 	}
 }
 
+// singles is a parameter that is float32 whatever the model's type (torch.FloatTensor), and does not run.
+type singles struct {
+	name  string
+	shape alloc.Shape
+}
+
+func (l singles) Declare(d *tape.Declaration) {
+	d.Add(tape.Param{Name: l.name, Shape: l.shape, DType: alloc.Float32})
+}
+
+func (singles) Forward(_ *tape.Tape, x tape.Tensor) tape.Tensor { return x }
+
 // quantizer returns the codebooks and the projection to them. What reads a model for its vectors does not run them.
 func (b codebooks) quantizer(width int) tape.Layer {
 	all := int(min(setting.FLOPs(b.groups, b.each), setting.MaxField))
 	return tape.As("quantizer", family.Held{Layer: tape.Sequential{
-		tape.Inline(layer.Learned{Name: "codevectors", Shape: alloc.Shape{1, all, b.width / max(1, b.groups)}}),
+		tape.Inline(singles{"codevectors", alloc.Shape{1, all, b.width / max(1, b.groups)}}),
 		tape.As("weight_proj", layer.Linear{In: width, Out: all}),
 	}})
 }

@@ -32,7 +32,7 @@ func uniSpeechSATPretraining(c family.Transformer, s *sounds) []tape.Layer {
 		tape.As("project_q", family.Held{Layer: layer.Linear{In: s.codes.width, Out: s.codes.projected}}),
 		tape.As("project_hid", family.Held{Layer: layer.Linear{In: c.Hidden, Out: s.codes.projected}}),
 		tape.As("speaker_proj", family.Held{Layer: layer.Linear{In: c.Hidden, Out: s.codes.width}}),
-		tape.Inline(family.Held{Layer: layer.Learned{Name: "label_embeddings_concat", Shape: alloc.Shape{s.clusters, s.codes.width}}}),
+		tape.Inline(family.Held{Layer: singles{"label_embeddings_concat", alloc.Shape{s.clusters, s.codes.width}}}),
 		tape.As("layer_norm_for_extract", layer.LayerNorm{Size: c.Hidden}),
 	}
 }

@@ -138,7 +138,7 @@ func (clipPatches) Kind() string { return "Patches" }
 func (l clipPatches) Declare(d *tape.Declaration) {
 	d.Param("class_embedding", l.hidden)
 	d.Layer("patch_embedding", l.projection)
-	d.Layer("position_embedding", layer.Embedding{Num: l.tokens, Dim: l.hidden})
+	d.Layer("position_embedding", l.positions())
 }
 
 func (l clipPatches) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
@@ -149,7 +149,11 @@ func (l clipPatches) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	}
 	shape := alloc.Shape{y.Shape[0], l.tokens, l.hidden}
 	y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
-	return t.Call("position_embedding", family.Positions{Num: l.tokens, Dim: l.hidden, Buffered: true}, y)
+	return t.Call("position_embedding", l.positions(), y)
+}
+
+func (l clipPatches) positions() family.Positions {
+	return family.Positions{Num: l.tokens, Dim: l.hidden, Buffered: true}
 }
 
 // lastToken takes the last token of each text.

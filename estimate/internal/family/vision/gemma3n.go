@@ -41,6 +41,7 @@ func gemma3nAudio(c family.Transformer, width int) []tape.Layer {
 	attention := tape.Sequential{
 		norm, layer.Learned{Name: "per_dim_scale", Shape: alloc.Shape{hidden / max(1, c.Heads)}}, linear(hidden, heads), // of the positions
 		linear(hidden, heads), linear(hidden, heads), linear(hidden, heads), linear(hidden, hidden), norm,
+		family.Constants{{Name: "inv_timescales", Shape: alloc.Shape{1, 1, hidden / 2}, DType: alloc.Float32}},
 	}
 	convolution := tape.Sequential{norm, linear(hidden, 2*hidden), layer.Conv1d{In: hidden, Out: hidden, Kernel: c.Patch, Groups: hidden, NoBias: true}, norm, linear(hidden, hidden)}
 	const first, second = 128, 32

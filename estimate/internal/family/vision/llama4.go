@@ -1,6 +1,7 @@
 package vision
 
 import (
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
@@ -23,8 +24,10 @@ func llama4Tower(c family.Transformer, width int, d *tape.Declaration) {
 	own := setting.Or(family.Own[llama4Adapter](c), &llama4Adapter{})
 	norm := layer.LayerNorm{Size: c.Hidden}
 	side := min(c.Side(), setting.MaxField)
+	patches := int(min(setting.FLOPs(side, side), setting.MaxField-1))
 	d.Param("class_embedding", c.Hidden)
-	d.Param("positional_embedding_vlm", int(min(setting.FLOPs(side, side), setting.MaxField-1))+1, c.Hidden)
+	d.Param("positional_embedding_vlm", patches+1, c.Hidden)
+	d.Layer("rotary_embedding", family.Constants{{Name: "freqs_ci", Shape: alloc.Shape{patches + 1, 1, c.HeadWidth() / 2}, DType: alloc.Complex64}})
 	d.Layer("patch_embedding.linear", layer.Linear{In: int(min(setting.FLOPs(c.Channels, c.Patch, c.Patch), setting.MaxField)), Out: c.Hidden, NoBias: true})
 	d.Layer("layernorm_pre", norm)
 	d.Layer("layernorm_post", norm)
