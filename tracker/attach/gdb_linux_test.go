@@ -3,6 +3,8 @@
 package attach
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/gpuemu"
+	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/symbols"
@@ -26,7 +29,7 @@ import (
 // debugged is a program in which gdb stops at each call of a function.
 type debugged struct {
 	function, size string // and the register with the size
-	folder         string // its libraries: gdb has copies, since its breakpoint is not hit where another test has a probe
+	folder         string // its libraries: gdb has copies, since its breakpoint is not hit where a watcher has a probe
 }
 
 // ofDriver is an allocation of the emulated driver.
@@ -59,6 +62,7 @@ func (d debugged) run(t *testing.T, program string, args ...string) (calls []byG
 	file, its := filepath.Join(t.TempDir(), "callers"), t.TempDir()
 	if d.folder != "" {
 		require.NoError(t, os.CopyFS(its, os.DirFS(d.folder)))
+		hideDriver(t, its)
 	}
 	cmd := gpuemu.Command(t, gpuemu.Options{}, "gdb", append([]string{"-nx", "-batch", "-x", "testdata/callers.py", "--args", program}, args...)...)
 	cmd.Env = append(cmd.Env, "CALLERS="+file, "FUNCTION="+d.function, "SIZE="+d.size, "LD_LIBRARY_PATH="+its)
@@ -79,6 +83,19 @@ func (d debugged) run(t *testing.T, program string, args ...string) (calls []byG
 	}
 	require.NotEmpty(t, calls, "%s", text)
 	return calls
+}
+
+// hideDriver gives the driver of a folder a name by which no watcher of every process finds it, one of another test program either.
+// The loader finds it by a link.
+func hideDriver(t *testing.T, folder string) {
+	t.Helper()
+	driver, hidden := filepath.Join(folder, "libcuda.so.1"), "driver.so"
+	if err := os.Rename(driver, filepath.Join(folder, hidden)); errors.Is(err, fs.ErrNotExist) {
+		return // its libraries are not the driver's
+	} else {
+		require.NoError(t, err)
+	}
+	require.NoError(t, os.Symlink(hidden, driver))
 }
 
 // resolved names the callers as the watcher would in another process that runs the same.
@@ -222,6 +239,21 @@ func TestStacksOfCudarc(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestGDBBesideAWatcherOfAll: no watcher of every process, which another test program may have, takes the place of the breakpoints by which
+// these tests learn of calls.
+func TestGDBBesideAWatcherOfAll(t *testing.T) {
+	long.Test(t, "runs gdb beside a watcher")
+	newWatcher(t, Config{}).Close() // or the test is skipped
+	path := build(t, "calls", func(out, libs string) *exec.Cmd {
+		return exec.Command(compiler(), "-g", "-O2", "-fomit-frame-pointer", "-o", out, "testdata/calls.c", "-L"+libs, "-l:libcuda.so.1", "-lpthread")
+	})
+	w, err := New(Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, w.Close()) })
+	require.NoError(t, w.WatchAll())
+	assert.Len(t, ofDriver(t, "cuMemAlloc_v2").run(t, path), 1000)
 }
 
 // TestDebuggersSeeLibraries: no probe takes the place of a breakpoint by which gdb hears of libraries.
