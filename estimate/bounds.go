@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -91,12 +92,35 @@ func doubtUnread(r *Report, cfg *setting.Config) {
 	if len(u.Foreign) > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("of what was not read, transformers has no %s for this model: its own code reads nothing there", strings.Join(u.Foreign, ", ")))
 	}
-	if more := raise(&r.Inference, u.Inference); more > 0 && !cfg.Training {
+	grows := u.Growth
+	for i, p := range u.Parts {
+		share := r.doubted[i]
+		grows.Add(setting.Growth{Inference: share * p.Inference, Training: share * p.Training})
+	}
+	if more := raise(&r.Inference, grows.Inference); more > 0 && !cfg.Training {
 		r.Notes = append(r.Notes, fmt.Sprintf("the upper bound is %v higher because of what was not read", more))
 	}
-	if more := raise(&r.Training, u.Training); more > 0 && cfg.Training {
+	if more := raise(&r.Training, grows.Training); more > 0 && cfg.Training {
 		r.Notes = append(r.Notes, fmt.Sprintf("the upper bound is %v higher because of what was not read", more))
 	}
+}
+
+// sharesOfParts returns the shares of the weights that the parts of the model have of which something was not read.
+func sharesOfParts(decl *tape.Declaration, own *tape.Holding, u setting.Unread) []float64 {
+	shares := make([]float64, len(u.Parts))
+	for i, p := range u.Parts {
+		part := int64(0)
+		for at, m := range decl.Modules {
+			if slices.ContainsFunc(p.Modules, func(path string) bool { return strings.Contains("."+m.Path+".", "."+path+".") }) {
+				part += own.Modules[at].Weights
+			}
+		}
+		shares[i] = float64(part) / float64(max(1, own.Total.Weights))
+		if p.Others || p.Modules == nil {
+			shares[i] = 1 - shares[i]
+		}
+	}
+	return shares
 }
 
 // raise raises the upper bounds by a share of the peak, and returns how much that is.

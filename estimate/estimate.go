@@ -53,7 +53,7 @@ func model(layers []nn.Layer, opts []Option) (*Report, error) {
 	}
 	r := &Report{
 		Name: cfg.Name, training: cfg.Training,
-		Params: Amount(own.Params), Trained: Amount(own.Trained), Buffers: Amount(own.Buffers),
+		Params: Amount(own.Params), Trained: Amount(own.Trained), Buffers: Amount(own.Buffers), doubted: sharesOfParts(decl, own, cfg.Unread),
 	}
 	if len(cfg.Inputs) == 0 {
 		r.Layers = declared(decl)

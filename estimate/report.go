@@ -44,6 +44,7 @@ type Report struct {
 	NotRead []string `json:"not_read,omitempty"`
 
 	training bool
+	doubted  []float64 // of each part of which something was not read, its share of the weights
 	// activations is the size of the outputs of all layers without parts. An output with memory of
 	// its own counts once.
 	activations    Amount

@@ -247,15 +247,18 @@ type pipeline struct {
 }
 
 // joinUnread adds what was not read of a part.
-func joinUnread(u, part setting.Unread, prefix string) setting.Unread {
+func joinUnread(u, part setting.Unread, name string) setting.Unread {
 	for _, key := range part.Keys {
-		u.Keys = append(u.Keys, prefix+key)
+		u.Keys = append(u.Keys, name+"."+key)
 	}
 	for _, key := range part.Foreign {
-		u.Foreign = append(u.Foreign, prefix+key)
+		u.Foreign = append(u.Foreign, name+"."+key)
 	}
-	u.Inference += part.Inference
-	u.Training += part.Training
+	of := u.Part(name)
+	of.Add(part.Growth)
+	for _, p := range part.Parts {
+		of.Add(p.Growth)
+	}
 	return u
 }
 
@@ -344,7 +347,7 @@ func openPipeline(dir string) (*File, error) {
 			p.missing = append(p.missing, fmt.Sprintf("%s (%s)", name, strictjson.Shorten(classes[name])))
 			continue
 		}
-		p.unread = joinUnread(p.unread, f.architecture.Unread, name+".")
+		p.unread = joinUnread(p.unread, f.architecture.Unread, name)
 		p.float32.Add(name, f.architecture.Float32)
 		if len(f.tensors) == 0 {
 			p.planned = append(p.planned, name)

@@ -223,7 +223,7 @@ func (c *File) types() []estimate.Option {
 	case len(totals) > 0: // GGUF's quantized weights are computed with in float16
 		d = cmp.Or(totals[0].encoding.dtype, alloc.Float16)
 	}
-	opts := []estimate.Option{heldIn(c.architecture.quantized.base()), unread(c.architecture.Unread), setting.Func(func(cfg *setting.Config) {
+	opts := []estimate.Option{heldIn(c.architecture.quantized.base()), unread(c.doubts()), setting.Func(func(cfg *setting.Config) {
 		cfg.Fused = family.TablesOfPEFT().FusedLayers(c.architecture.Type)
 		cfg.Float32 = c.architecture.Float32
 	})}
@@ -243,6 +243,17 @@ func (c *File) types() []estimate.Option {
 		opts = append(opts, storedIn(stored))
 	}
 	return opts
+}
+
+// doubts is what was not read. The parts of a pipeline are modules of the same names.
+func (c *File) doubts() setting.Unread {
+	u := c.architecture.Doubts()
+	if _, ok := c.architecture.Images.(pipeline); ok {
+		for i := range u.Parts {
+			u.Parts[i].Modules = []string{u.Parts[i].Name}
+		}
+	}
+	return u
 }
 
 // unread says what was not read.

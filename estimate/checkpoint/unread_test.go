@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
@@ -43,4 +44,53 @@ func TestAnswerNamesWhatIsNotRead(t *testing.T) {
 	_, err = ParseConfig("model", []byte(`{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
 		"num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100, "per_layer_config": {"1": {"skip": ["mlp"]}}}`))
 	assert.ErrorIs(t, err, ErrUnknownArchitecture)
+}
+
+// A key of a part that is not read raises the upper bound by the weights of that part at most, unless images run through it.
+func TestUnreadKeysOfPartsRaiseTheirShare(t *testing.T) {
+	var covers struct{ Types map[string]covered }
+	unzip(t, "testdata/torch/coverage.json.gz", &covers)
+	classes := map[string]string{"llava": "LlavaForConditionalGeneration", "gemma3n": "Gemma3nForConditionalGeneration"}
+	report := func(kind, part, key string, value any, images int) *estimate.Report {
+		config := copied(covers.Types[kind].Config)
+		config["architectures"] = []string{classes[kind]}
+		if key != "" {
+			config[part].(map[string]any)[key] = value
+		}
+		text, err := json.Marshal(config)
+		require.NoError(t, err)
+		f, err := ParseConfig("model", text)
+		require.NoError(t, err)
+		if images > 0 {
+			f, err = f.Prompted(InPrompt{Images: images, Width: 336, Height: 336})
+			require.NoError(t, err)
+		}
+		input, err := f.Input(1, 0)
+		require.NoError(t, err)
+		r, err := f.Report(input)
+		require.NoError(t, err)
+		return r
+	}
+	const tower = 1_800_000_000 // bytes of the towers and projectors in float32, at most
+	for _, c := range []struct {
+		kind, part, key string
+		value           any
+		most            alloc.Bytes // 0 means the whole
+		images          int
+	}{
+		{"llava", "vision_config", "vocab_size", 1, tower, 0},
+		{"llava", "vision_config", "vocab_size", 1, 0, 1},
+		{"gemma3n", "audio_config", "conf_reduction_factor", 8, 4_000_000_000, 0},
+		{"gemma3n", "text_config", "final_logit_softcapping", 60, 0, 0},
+	} {
+		usual, r := report(c.kind, c.part, "", nil, c.images), report(c.kind, c.part, c.key, c.value, c.images)
+		assert.Equal(t, []string{c.part + "." + c.key}, r.NotRead)
+		more := r.Inference.Peak.Upper - usual.Inference.Peak.Upper
+		if c.most == 0 {
+			assert.Greater(t, more, r.Inference.Peak.Bytes/2, c.key)
+			continue
+		}
+		assert.Positive(t, more, c.key)
+		assert.LessOrEqual(t, more, c.most, c.key)
+	}
 }

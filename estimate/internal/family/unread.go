@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // reading records what is read of a file's objects: that of the whole, and those of parts.
@@ -71,12 +72,63 @@ func addUnread(u *setting.Unread, path, key string, in map[string]json.RawMessag
 	case !of.has(key):
 		u.Foreign = append(u.Foreign, path+key)
 	case forTraining(key):
-		u.Training++
+		partOf(u, path, key).Training++
 	default:
 		grows := larger(value, of.Defaults[key])
-		u.Inference, u.Training = u.Inference+grows, u.Training+grows
+		partOf(u, path, key).Add(setting.Growth{Inference: grows, Training: grows})
 	}
 	return ""
+}
+
+// The parts that a config.json can have settings of.
+const ofText, ofImages, ofSound = "text", "images", "sound"
+
+// partOf returns what grows with a key: that of the part whose settings it is among, or whose name it has.
+func partOf(u *setting.Unread, path, key string) *setting.Growth {
+	name, _, inPart := strings.Cut(path, ".")
+	if !inPart {
+		name = key
+	}
+	for _, p := range []struct {
+		part  string
+		words []string
+	}{{ofImages, []string{"vision", "image", "projector", "merge"}}, {ofSound, []string{"audio", "sound", "speech"}}, {ofText, []string{"text_config", "llm_config"}}} {
+		if slices.ContainsFunc(p.words, func(word string) bool { return strings.Contains(name, word) }) {
+			return &u.Part(p.part).Growth
+		}
+	}
+	return &u.Growth
+}
+
+// Doubts returns what was not read, with the modules of the model's parts. What a tower makes of images that run through
+// it reaches the text, so that a key of such a tower bears on the whole model.
+func (a *Model) Doubts() setting.Unread {
+	u := a.Unread
+	u.Parts = slices.Clone(u.Parts)
+	towers := map[string][]string{ofImages: modulesOf(a.Vision, a.Hidden), ofSound: modulesOf(a.Audio, a.Hidden)}
+	towers[ofText] = slices.Concat(towers[ofImages], towers[ofSound])
+	if a.Images != nil || a.Family.Encoder() {
+		return u
+	}
+	for i := range u.Parts {
+		p := &u.Parts[i]
+		p.Modules, p.Others = towers[p.Name], p.Name == ofText
+	}
+	return u
+}
+
+// modulesOf returns the modules of a tower through which nothing runs.
+func modulesOf(tower *Transformer, width int) []string {
+	if tower == nil || tower.Prompt != nil || tower.Family.OrLlama().Tower == nil {
+		return nil
+	}
+	var names []string
+	for _, part := range tower.Family.Tower(*tower, width) {
+		if named, ok := part.(tape.Named); ok {
+			names = append(names, named.Name)
+		}
+	}
+	return names
 }
 
 // addUnreadPart adds the keys of a part that no reader looked at.

@@ -60,9 +60,38 @@ type Config struct {
 
 // Unread says what of a model's settings was not read though it may bear on sizes.
 type Unread struct {
-	Keys                []string
-	Foreign             []string // of these, the keys that no code of transformers reads
-	Inference, Training float64  // what the upper bounds grow by: 0.5 is a half
+	Keys    []string
+	Foreign []string // of these, the keys that no code of transformers reads
+	Growth           // of the whole model
+	Parts   []UnreadPart
+}
+
+// Growth is what upper bounds grow by, as a multiple of the memory of what is meant: 0.5 is a half.
+type Growth struct{ Inference, Training float64 }
+
+// Add adds a growth.
+func (g *Growth) Add(more Growth) {
+	g.Inference += more.Inference
+	g.Training += more.Training
+}
+
+// UnreadPart is what was not read of a part of the model, and changes no other part.
+type UnreadPart struct {
+	Name    string   // of the part
+	Modules []string // by what their paths contain; nil means the whole model
+	Others  bool     // the part is all modules but these
+	Growth
+}
+
+// Part returns what was not read of the part with a name. It adds the part when the name is new.
+func (u *Unread) Part(name string) *UnreadPart {
+	for i := range u.Parts {
+		if u.Parts[i].Name == name {
+			return &u.Parts[i]
+		}
+	}
+	u.Parts = append(u.Parts, UnreadPart{Name: name})
+	return &u.Parts[len(u.Parts)-1]
 }
 
 type Input struct {
