@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -36,7 +37,8 @@ type Source struct {
 	notes      map[programsStaticProbe]uint32 // indexes of static probes: those of other files are often the same
 	removals   uint64                         // how often rules were removed
 	attached   []link.Link
-	files      uint32 // number of files that were probed
+	files      uint32        // number of files that were probed
+	detached   atomic.Uint64 // when Detach began, by the clock of the events; 0 before
 
 	reader      *ringbuf.Reader
 	record      ringbuf.Record
@@ -131,6 +133,8 @@ func (s *Source) Next(e *event.Event) error {
 			case e.Phase == event.StackPart:
 				s.join(e, s.record.RawSample)
 				continue
+			case s.isLate(e):
+				continue
 			case e.Phase == event.Execed:
 				e.Start = s.Starts.take(event.Program{PID: e.PID, Number: e.Args[0]})
 			case e.Phase == event.Joined:
@@ -150,6 +154,13 @@ func (s *Source) Next(e *event.Event) error {
 			return err
 		}
 	}
+}
+
+// isLate reports whether an event is of after Detach began: the probes go one after the other, so that a call may be seen and the one that
+// frees its memory may not. A code object of Python may belong to an earlier call.
+func (s *Source) isLate(e *event.Event) bool {
+	began := s.detached.Load()
+	return began != 0 && e.Time > began && e.Phase != event.PythonCode
 }
 
 // join adds a part of a thread's stack to those before it.
@@ -195,8 +206,9 @@ func (s *Source) Interrupt() {
 	}
 }
 
-// Detach removes the probes. What they wrote can still be read.
+// Detach removes the probes. What they wrote before the call can still be read.
 func (s *Source) Detach() {
+	s.detached.CompareAndSwap(0, event.Now())
 	if s.mappings != nil {
 		s.mappings.close()
 		s.mappings = nil
