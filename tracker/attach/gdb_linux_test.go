@@ -4,6 +4,7 @@ package attach
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -41,9 +42,10 @@ func ofDriver(t *testing.T, function string) debugged {
 	return debugged{function: function, size: "$rsi", folder: libs.Dir}
 }
 
-// byGDB is what gdb says of a call: its size, and its callers, innermost first.
+// byGDB is what gdb says of a call: its size, how much of the stack is in use, and its callers, innermost first.
 type byGDB struct {
 	size    alloc.Bytes
+	depth   int
 	callers []callerByGDB
 }
 
@@ -71,10 +73,12 @@ func (d debugged) run(t *testing.T, program string, args ...string) (calls []byG
 	lines, err := os.ReadFile(file)
 	require.NoError(t, err, "%s", text)
 	for line := range strings.Lines(string(lines)) {
-		size, callers, _ := strings.Cut(strings.TrimSpace(line), " ")
-		n, err := strconv.ParseInt(size, 10, 64)
+		var call byGDB
+		fields := strings.SplitN(strings.TrimSpace(line), " ", 3)
+		require.Len(t, fields, 3, line)
+		_, err := fmt.Sscan(fields[0]+" "+fields[1], &call.size, &call.depth)
 		require.NoError(t, err)
-		call := byGDB{size: alloc.Bytes(n)}
+		callers := fields[2]
 		for caller := range strings.SplitSeq(callers, "|") {
 			at, what, _ := strings.Cut(caller, " ")
 			call.callers = append(call.callers, callerByGDB{strings.TrimPrefix(at, "-"), what})
@@ -177,7 +181,7 @@ func TestStacksOfStockGgml(t *testing.T) {
 
 // wholeStacks compares lines and names too, which gdb reads itself.
 func wholeStacks(got, truth mem.Stack, by byGDB) bool {
-	return slices.Equal(withoutStart(got), withoutStart(truth)) && isAsGDB(got, by.callers)
+	return slices.Equal(withoutStart(got), withoutStart(truth)) && isAsGDB(got, by)
 }
 
 // withoutStart leaves out what calls main or a thread's first function.

@@ -1,5 +1,5 @@
-# Has gdb print the callers at each call of a function, by what its argument SIZE is: innermost first, the place in its file of each,
-# and then the line and the name, or the library if it is in one.
+# Has gdb print the callers at each call of a function, by what its argument SIZE is, after the bytes of stack down to the outermost:
+# innermost first, the place in its file of each, and then the line and the name, or the library if it is in one.
 #
 # The program sends itself SIGURG when it has loaded its libraries.
 import os
@@ -36,13 +36,20 @@ def caller(frame):
     return "%s %s" % (at, frame.name() or "?")
 
 
+def sp(frame):
+    return int(frame.read_register("sp")) & (1 << 64) - 1
+
+
 class Call(gdb.Breakpoint):
     def stop(self):
-        size, frame, callers = int(gdb.parse_and_eval(os.environ["SIZE"])), gdb.selected_frame().older(), []
+        size, frame, callers = int(gdb.parse_and_eval(os.environ["SIZE"])), gdb.selected_frame(), []
+        top, bottom = sp(frame), 0
+        frame = frame.older()
         while frame is not None and frame.is_valid():
             callers.append(caller(frame))
+            bottom = sp(frame)
             frame = frame.older()
-        out.write("%d %s\n" % (size, "|".join(c for c in callers if c)))
+        out.write("%d %d %s\n" % (size, bottom - top, "|".join(c for c in callers if c)))
         return False
 
 
