@@ -84,14 +84,20 @@ type pickle struct {
 	memo  slabs[Value]
 	far   map[uint64]Value // values stored under numbers beyond the end of memo
 	line  []byte
+
+	keeps   bool // calls are kept, as ReadObjects says
+	unnamed int  // how many keys of dicts were given a name
 }
 
 // ReadPickle reads a pickle of protocol 0 to 5. It runs nothing: it refuses a pickle that would
 // call code. The error says where the file is torn, or that it is no such pickle.
 func ReadPickle(r *bounded.Reader) (*Data, Value, error) {
-	p := &pickle{Data: newData(r), r: r, far: make(map[uint64]Value)}
+	return readPickle(&pickle{Data: newData(r), r: r, far: make(map[uint64]Value)})
+}
+
+func readPickle(p *pickle) (*Data, Value, error) {
 	for {
-		start := r.Offset()
+		start := p.r.Offset()
 		code, err := p.byte()
 		if err != nil {
 			return nil, Value{}, err
@@ -143,6 +149,12 @@ func (p *pickle) run(code byte) error {
 		return p.build(code)
 	}
 	if bytes.IndexByte([]byte(running), code) >= 0 {
+		if p.keeps {
+			if ok, err := p.object(code); ok {
+				return err
+			}
+			return fmt.Errorf("opcode %q needs what is not in the file", code)
+		}
 		return fmt.Errorf("opcode %q would run code: not a memory snapshot, or not one to trust", code)
 	}
 	v, err := p.scalar(code)
@@ -187,7 +199,7 @@ func (p *pickle) scalar(code byte) (Value, error) {
 	case opInt, opLong, opFloat, opString, opUnicode:
 		return p.written(code)
 	}
-	return Value{}, fmt.Errorf("opcode %q is none of plain data in protocols 0 to %d: not a memory snapshot", code, maxProtocol)
+	return Value{}, fmt.Errorf("opcode %q is none of plain data in protocols 0 to %d", code, maxProtocol)
 }
 
 var errUnderflow = errors.New("an opcode finds too few values")
@@ -290,6 +302,11 @@ func (p *pickle) extendTop(code byte) error {
 	if code == opSetItem || code == opSetItems {
 		want = Dict
 	}
+	if into.kind == Called {
+		if into, err = p.items(into, want); err != nil {
+			return err
+		}
+	}
 	switch {
 	case into.kind != want:
 		return fmt.Errorf("an opcode finds %v, want %v", into.kind, want)
@@ -302,6 +319,11 @@ func (p *pickle) extendTop(code byte) error {
 func (p *pickle) setPairs(into Value, values []Value) error {
 	if len(values)%2 != 0 {
 		return fmt.Errorf("%d values for a dict, want pairs", len(values))
+	}
+	if p.keeps {
+		if err := p.named(values); err != nil {
+			return err
+		}
 	}
 	return p.set(into, values)
 }
@@ -413,6 +435,12 @@ func (p *pickle) long(lengthBytes int) (Value, error) {
 	if err != nil || n == 0 {
 		return number(0), err
 	}
+	if n > 9 && n <= maxShort && p.keeps {
+		if _, err := p.r.Peek(int(n)); err != nil {
+			return Value{}, torn(err)
+		}
+		return Value{}, p.r.Discard(int(n))
+	}
 	if n > 9 {
 		return Value{}, fmt.Errorf("an integer of %d bytes, want at most 9", n)
 	}
@@ -461,4 +489,59 @@ func (p *pickle) sized(lengthBytes int) (Value, error) {
 		return Value{}, torn(err)
 	}
 	return p.text(b)
+}
+
+// written reads an argument that is text up to the end of the line, as in protocol 0.
+func (p *pickle) written(code byte) (Value, error) {
+	line, err := p.readLine()
+	if err != nil {
+		return Value{}, err
+	}
+	switch code {
+	case opUnicode:
+		b, err := unescape(line, false)
+		if err != nil {
+			return Value{}, err
+		}
+		return p.text(b)
+	case opString:
+		if n := len(line); n < 2 || line[0] != line[n-1] || line[0] != '\'' && line[0] != '"' {
+			return Value{}, fmt.Errorf("the string %.20q has no quotes", line)
+		}
+		b, err := unescape(line[1:len(line)-1], true)
+		if err != nil {
+			return Value{}, err
+		}
+		return p.text(b)
+	case opFloat:
+		f, err := strconv.ParseFloat(string(line), 64)
+		if err != nil {
+			return Value{}, fmt.Errorf("%.20q is no float", line)
+		}
+		return float(f), nil
+	}
+	switch string(line) { // so protocol 0 writes bools
+	case "00":
+		return boolean(false), nil
+	case "01":
+		return boolean(true), nil
+	}
+	return parseInt(bytes.TrimSuffix(line, []byte("L")))
+}
+
+// readLine reads up to the end of the line. It is valid until the next.
+func (p *pickle) readLine() ([]byte, error) {
+	p.line = p.line[:0]
+	for {
+		c, err := p.byte()
+		switch {
+		case err != nil:
+			return nil, err
+		case c == '\n':
+			return bytes.TrimSuffix(p.line, []byte("\r")), nil
+		case len(p.line) >= maxString:
+			return nil, fmt.Errorf("a line of more than %d bytes", maxString)
+		}
+		p.line = append(p.line, c)
+	}
 }

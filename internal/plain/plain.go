@@ -12,7 +12,7 @@ import (
 // Kind says what a Value is.
 type Kind uint8
 
-// The kinds. Tuples and sets are lists, and bytes are strings.
+// The kinds. Tuples and sets are lists, and bytes are strings. Only ReadObjects returns the last two.
 const (
 	None Kind = iota
 	Bool
@@ -21,9 +21,11 @@ const (
 	String
 	List
 	Dict
+	Global // the name of a class or function
+	Called // what a call would make: an Object
 )
 
-var kindNames = [...]string{"None", "a bool", "an integer", "a float", "a string", "a list", "a dict"}
+var kindNames = [...]string{"None", "a bool", "an integer", "a float", "a string", "a list", "a dict", "a name of code", "an object"}
 
 // String names the kind in words: "a list".
 func (k Kind) String() string { return kindNames[k] }
@@ -70,6 +72,7 @@ type Data struct {
 	lists   slabs[[]Value]
 	values  []Value // values of lists, many in one slice
 	dicts   slabs[dict]
+	objects slabs[Object]
 	numbers slabs[int64]      // the dicts' values, without their kinds
 	others  map[int64]*others // dicts with more keys than a shape may have, by their index in dicts
 	shapes  *shape            // the shape of an empty dict

@@ -7,44 +7,6 @@ import (
 	"unicode/utf8"
 )
 
-// written reads an argument that is text up to the end of the line, as in protocol 0.
-func (p *pickle) written(code byte) (Value, error) {
-	line, err := p.readLine()
-	if err != nil {
-		return Value{}, err
-	}
-	switch code {
-	case opUnicode:
-		b, err := unescape(line, false)
-		if err != nil {
-			return Value{}, err
-		}
-		return p.text(b)
-	case opString:
-		if n := len(line); n < 2 || line[0] != line[n-1] || line[0] != '\'' && line[0] != '"' {
-			return Value{}, fmt.Errorf("the string %.20q has no quotes", line)
-		}
-		b, err := unescape(line[1:len(line)-1], true)
-		if err != nil {
-			return Value{}, err
-		}
-		return p.text(b)
-	case opFloat:
-		f, err := strconv.ParseFloat(string(line), 64)
-		if err != nil {
-			return Value{}, fmt.Errorf("%.20q is no float", line)
-		}
-		return float(f), nil
-	}
-	switch string(line) { // so protocol 0 writes bools
-	case "00":
-		return boolean(false), nil
-	case "01":
-		return boolean(true), nil
-	}
-	return parseInt(bytes.TrimSuffix(line, []byte("L")))
-}
-
 func parseInt(text []byte) (Value, error) {
 	v, err := strconv.ParseInt(string(text), 10, 64)
 	if err == nil {
@@ -54,23 +16,6 @@ func parseInt(text []byte) (Value, error) {
 		return number(int64(u)), nil
 	}
 	return Value{}, fmt.Errorf("%.20q is no integer of 64 bits", text)
-}
-
-// readLine reads up to the end of the line. It is valid until the next.
-func (p *pickle) readLine() ([]byte, error) {
-	p.line = p.line[:0]
-	for {
-		c, err := p.byte()
-		switch {
-		case err != nil:
-			return nil, err
-		case c == '\n':
-			return bytes.TrimSuffix(p.line, []byte("\r")), nil
-		case len(p.line) >= maxString:
-			return nil, fmt.Errorf("a line of more than %d bytes", maxString)
-		}
-		p.line = append(p.line, c)
-	}
 }
 
 // unescape undoes Python's raw-unicode-escape, where only \uXXXX and \UXXXXXXXX
