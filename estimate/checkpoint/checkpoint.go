@@ -1,6 +1,6 @@
 // Package checkpoint reads what a model's files say of its memory: the tensors of
-// safetensors and GGUF files, from their headers alone, and the layers that a
-// config.json or GGUF metadata describe.
+// safetensors and GGUF files and of PyTorch's checkpoints, from their headers alone, and the
+// layers that a config.json or GGUF metadata describe.
 //
 //	f, err := checkpoint.ReadFile("Qwen3-8B/config.json")
 //	if err != nil {
@@ -43,7 +43,7 @@ type File struct {
 	// Name is the file's name, or the folder's if the file has a name that many models share
 	// (model.safetensors, config.json).
 	Name string `json:"name"`
-	// Format is "safetensors" or "GGUF"; "config" if there is a config.json and no weights.
+	// Format is "safetensors", "GGUF", "torch.save" or "torch.distributed.checkpoint"; "config" if there is a config.json and no weights.
 	Format  string `json:"format"`
 	tensors []tensorInfo
 
@@ -62,11 +62,21 @@ func (c *File) Notes() []string { return slices.Clone(c.notes) }
 //   - a safetensors file;
 //   - an index of safetensors shards (model.safetensors.index.json);
 //   - a GGUF file; of a split one any part;
+//   - a file that torch.save wrote (.pt, .pth, .bin, .ckpt), or an index of such shards
+//     (pytorch_model.bin.index.json). Nothing that the file names is called. Tensors that share a
+//     storage count once, and a storage counts whole. If the file has a model beside other
+//     things, such as an optimizer's state, only the model counts, and Notes says what does not.
+//     The form before PyTorch 1.6, which is no ZIP file, is an error;
+//   - the .metadata of torch.distributed.checkpoint, which describes what all ranks saved. A
+//     .distcp file, which is one piece, is an error;
 //   - a config.json, as Hugging Face's transformers write it, which has layers but
 //     no tensors;
 //   - a directory that holds one of these. An index goes before the files beside
-//     it, safetensors before GGUF, and a config.json belongs to them. A GGUF file
-//     named mmproj is not the model;
+//     it, safetensors before GGUF, these before PyTorch's formats, and a config.json belongs to
+//     them. A GGUF file named mmproj is not the model;
+//   - a directory of the safetensors files that ranks of torch.distributed.checkpoint saved
+//     (HuggingFaceStorageWriter with save_distributed), which are joined. Of a single one Notes says
+//     that it is a piece;
 //   - the model_index.json of a pipeline of diffusers, or its directory; the parts are in folders
 //     of their own. The estimate runs the transformer or unet, and the other parts only take
 //     memory. If a part is missing, there is no Input, and a note of the report names the part.
@@ -113,6 +123,15 @@ func openPath(path string) (*File, error) {
 		if _, err := os.Stat(filepath.Join(path, pipelineName)); err == nil {
 			return openPipeline(path)
 		}
+		if pieces, err := findPieces(path); err != nil {
+			return nil, err
+		} else if len(pieces) > 0 {
+			c, err := openPieces(path, pieces)
+			if err == nil {
+				c.describe(path)
+			}
+			return c, err
+		}
 		if path, err = findModel(path); err != nil {
 			return nil, err
 		}
@@ -137,16 +156,34 @@ func openPath(path string) (*File, error) {
 		}
 		return &File{Format: "config", architecture: a}, err
 	}
-	c := &File{Format: "safetensors"}
-	if format == formatIndex {
-		c.tensors, err = openIndex(path)
-	} else {
-		c.tensors, err = readHeader(path, readSafetensors)
-	}
+	c, err := openWeights(path, format)
 	if err != nil {
 		return nil, err
 	}
-	c.architecture, c.architectureErr = openConfig(filepath.Join(filepath.Dir(path), configName))
+	c.describe(filepath.Dir(path))
+	return c, nil
+}
+
+// openWeights opens files of weights that a config.json may describe.
+func openWeights(path string, format modelFormat) (*File, error) {
+	switch format {
+	case formatIndex:
+		tensors, err := openIndex(path, readShard)
+		return &File{Format: "safetensors", tensors: tensors}, err
+	case formatTorch:
+		return openTorch(path)
+	case formatTorchIndex:
+		return openTorchIndex(path)
+	case formatMetadata:
+		return openMetadata(path)
+	}
+	tensors, err := readHeader(path, readSafetensors)
+	return &File{Format: "safetensors", tensors: tensors, notes: pieceNote(tensors)}, err
+}
+
+// describe reads the config.json beside weights.
+func (c *File) describe(dir string) {
+	c.architecture, c.architectureErr = openConfig(filepath.Join(dir, configName))
 	if correct := c.architecture.Stored; correct != nil && c.architectureErr == nil {
 		correct(&c.architecture.Model, func(tensor string) bool {
 			return slices.ContainsFunc(c.tensors, func(t tensorInfo) bool { return t.Name == tensor })
@@ -155,7 +192,6 @@ func openPath(path string) (*File, error) {
 	if errors.Is(c.architectureErr, fs.ErrNotExist) {
 		c.architectureErr = fmt.Errorf("no %s beside the weights: %w", configName, ErrNoArchitecture)
 	}
-	return c, nil
 }
 
 // total is the sum over tensors of one encoding.
@@ -261,11 +297,20 @@ func findModel(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, suffix := range []string{indexSuffix, ".safetensors", ".gguf", configName} {
+	is := func(suffix, name string) bool {
+		switch suffix {
+		case configName, metadataName:
+			return name == suffix
+		case torchSuffixes[0]:
+			return isTorchModel(dir, name)
+		}
+		return strings.HasSuffix(name, suffix)
+	}
+	for _, suffix := range []string{indexSuffix, ".safetensors", ".gguf", metadataName, torchIndexSuffix, torchSuffixes[0], configName} {
 		var found []string
 		for _, entry := range entries {
-			if name := entry.Name(); strings.HasSuffix(name, suffix) && (suffix != configName || name == configName) {
-				found = append(found, name)
+			if is(suffix, entry.Name()) {
+				found = append(found, entry.Name())
 			}
 		}
 		if models := slices.DeleteFunc(slices.Clone(found), isProjector); len(models) > 0 {
@@ -282,7 +327,7 @@ func findModel(dir string) (string, error) {
 			return "", inFile(filepath.Base(dir), "the folder holds %d models, %s and %s among them: open one of them by its name", len(found), found[0], found[1])
 		}
 	}
-	return "", inFile(filepath.Base(dir), "the folder holds no safetensors file, no GGUF file and no %s", configName)
+	return "", inFile(filepath.Base(dir), "the folder holds no checkpoint of PyTorch, no safetensors file, no GGUF file and no %s", configName)
 }
 
 // isProjector reports whether a file's name is that of a projector beside a model, as llama.cpp's
@@ -298,6 +343,9 @@ const (
 	formatIndex
 	formatGGUF
 	formatConfig
+	formatTorch
+	formatTorchIndex
+	formatMetadata
 )
 
 // formatOf identifies a file's format by its name, so that the error of a damaged file
@@ -311,6 +359,12 @@ func formatOf(path string) (modelFormat, error) {
 		return formatIndex, nil
 	case strings.HasSuffix(file, ".gguf"):
 		return formatGGUF, nil
+	case strings.HasSuffix(file, torchIndexSuffix):
+		return formatTorchIndex, nil
+	case file == metadataName:
+		return formatMetadata, nil
+	case strings.HasSuffix(file, pieceSuffix):
+		return 0, inFile(file, "it is one piece of a checkpoint of torch.distributed.checkpoint: open its folder, whose %s describes the whole", metadataName)
 	case strings.HasSuffix(file, ".json"):
 		return formatConfig, nil
 	}
@@ -323,11 +377,13 @@ func formatOf(path string) (modelFormat, error) {
 		case strings.HasPrefix(string(start), "GGUF"):
 			return formatGGUF, nil
 		case strings.HasPrefix(string(start), "PK\x03\x04"):
-			return 0, inFile(file, "it is a ZIP file, perhaps PyTorch's, which holds code and is not read: save it as safetensors")
+			return formatTorch, nil
+		case strings.HasPrefix(legacyTorch, string(start)) && len(start) == 9:
+			return 0, inFile(file, "torch.save wrote it in the form before PyTorch 1.6, which is not read: write it again by torch.save(torch.load(FILE, weights_only=True), FILE)")
 		case len(start) == 9 && start[8] == '{':
 			return formatSafetensors, nil
 		}
-		return 0, inFile(file, "neither its name nor its first bytes are those of safetensors, GGUF or %s", configName)
+		return 0, inFile(file, "neither its name nor its first bytes are those of safetensors, GGUF, torch.save or %s", configName)
 	})
 }
 
@@ -337,9 +393,9 @@ func nameOf(path string) string {
 		path = full
 	}
 	name := filepath.Base(path)
-	for _, suffix := range []string{indexSuffix, ".safetensors", ".gguf", ".json"} {
+	for _, suffix := range slices.Concat([]string{indexSuffix, torchIndexSuffix, ".safetensors", ".gguf", ".json", metadataName}, torchSuffixes) {
 		if stem, ok := strings.CutSuffix(name, suffix); ok {
-			if stem == "model" || name == configName || name == pipelineName {
+			if stem == "" || stem == "model" || stem == "pytorch_model" || name == configName || name == pipelineName {
 				return filepath.Base(filepath.Dir(path))
 			}
 			return stem
@@ -385,12 +441,17 @@ type tensorInfo struct {
 	File     string // its name, without the folder
 	Offset   int64  // of the data, in bytes from the file's start
 	encoding blockType
+	at       []int // of a piece of a tensor, its place in the whole; nil of whole tensors
+	buffer   bool  // the file says that it is a buffer
 }
 
 // isBuffer reports whether the tensor is state that is stored with a model and is
 // no parameter. Files do not say so: it goes by the names under which PyTorch's
 // batch norm and the models of Hugging Face's transformers register their buffers.
 func (t tensorInfo) isBuffer() bool {
+	if t.buffer {
+		return true
+	}
 	module, name := "", t.Name
 	if dot := strings.LastIndexByte(t.Name, '.'); dot >= 0 {
 		module, name = t.Name[:dot], t.Name[dot+1:]

@@ -77,8 +77,19 @@ func readSafetensors(r io.ReaderAt, size int64, file string) ([]tensorInfo, erro
 	if err := checkSafetensorsLayout(tensors, size-8-header, file); err != nil {
 		return nil, err
 	}
+	places, err := d.places()
+	if err != nil {
+		return nil, err
+	}
 	for i := range tensors {
-		tensors[i].Offset += 8 + header
+		t := &tensors[i]
+		t.Offset += 8 + header
+		if at, ok := places[t.Name]; ok {
+			if len(at.Offsets) != len(t.Shape) || slices.ContainsFunc(at.Offsets, func(n int) bool { return n < 0 }) {
+				return nil, atTensor(file, t.Name, "its saved_offsets %v are no place in a tensor of %d dimensions", at.Offsets, len(t.Shape))
+			}
+			t.at = append(make([]int, 0, len(at.Offsets)), at.Offsets...)
+		}
 	}
 	return tensors, nil
 }
@@ -135,6 +146,33 @@ type safetensorsDecoder struct {
 	strictjson.Cursor
 	file string
 	name string // name of the tensor being decoded
+
+	metadata []byte // the text of __metadata__
+}
+
+// place is where in a whole tensor a piece of it begins.
+type place struct {
+	Offsets []int `json:"saved_offsets"`
+}
+
+// places returns the places of the tensors if a rank of torch.distributed.checkpoint saved the file
+// (torch/distributed/checkpoint/hf_storage.py, save_distributed=True, of torch 2.15).
+func (d *safetensorsDecoder) places() (map[string]place, error) {
+	const key = "DCP_SHARDING_INFO"
+	if !bytes.Contains(d.metadata, []byte(key)) {
+		return nil, nil
+	}
+	var metadata map[string]any
+	var places map[string]place
+	err := strictjson.Unmarshal(d.metadata, &metadata)
+	text, ok := metadata[key].(string)
+	if err == nil && ok {
+		err = strictjson.Unmarshal([]byte(text), &places)
+	}
+	if err != nil {
+		return nil, &fileError{file: d.file, where: key, reason: "it is not the JSON that belongs there", err: err}
+	}
+	return places, nil
 }
 
 // maxTensors limits the tensors of one file: the largest models have a hundred thousand, in many
@@ -152,7 +190,7 @@ func (d *safetensorsDecoder) tensors() ([]tensorInfo, error) {
 	for d.More() {
 		d.name = string(strictjson.Unquote(d.Member()))
 		if d.name == "__metadata__" {
-			d.Value()
+			d.metadata = d.Value()
 			continue
 		}
 		t, err := d.tensor()
@@ -255,10 +293,10 @@ func (d *safetensorsDecoder) errorf(format string, args ...any) error {
 
 const indexSuffix = ".safetensors.index.json"
 
-// openIndex reads an index of safetensors shards, as transformers'
-// save_pretrained writes it: {"metadata": ..., "weight_map": {tensor: file}}, and the
-// header of each shard. Index and shards must name the same tensors.
-func openIndex(path string) ([]tensorInfo, error) {
+// openIndex reads an index of shards, as transformers' save_pretrained writes it: {"metadata": ...,
+// "weight_map": {tensor: file}}, and each shard, of which read returns the tensors and all their names.
+// Index and shards must name the same tensors.
+func openIndex(path string, read func(path string) ([]tensorInfo, []string, error)) ([]tensorInfo, error) {
 	index := filepath.Base(path)
 	shardOf, err := readIndex(path)
 	if err != nil {
@@ -269,19 +307,19 @@ func openIndex(path string) ([]tensorInfo, error) {
 		if !filepath.IsLocal(shard) || filepath.Base(shard) != shard {
 			return nil, inFile(index, "shard %q is not the name of a file beside it", strictjson.Shorten(shard))
 		}
-		held, err := readHeader(filepath.Join(filepath.Dir(path), shard), readSafetensors)
+		held, names, err := read(filepath.Join(filepath.Dir(path), shard))
 		if err != nil {
 			return nil, &fileError{file: index, where: fmt.Sprintf("shard %q", shard), err: err}
 		}
-		for _, t := range held {
-			named, ok := shardOf[t.Name]
+		for _, name := range names {
+			named, ok := shardOf[name]
 			switch {
 			case !ok:
-				return nil, inFile(index, "shard %q holds tensor %q, which the index does not name or which another shard holds too", shard, strictjson.Shorten(t.Name))
+				return nil, inFile(index, "shard %q holds tensor %q, which the index does not name or which another shard holds too", shard, strictjson.Shorten(name))
 			case named != shard:
-				return nil, inFile(index, "shard %q holds tensor %q, which the index has in %q", shard, strictjson.Shorten(t.Name), strictjson.Shorten(named))
+				return nil, inFile(index, "shard %q holds tensor %q, which the index has in %q", shard, strictjson.Shorten(name), strictjson.Shorten(named))
 			}
-			delete(shardOf, t.Name)
+			delete(shardOf, name)
 		}
 		tensors = append(tensors, held...)
 	}
@@ -289,6 +327,16 @@ func openIndex(path string) ([]tensorInfo, error) {
 		return nil, inFile(index, "tensor %q is not in its shard %q", strictjson.Shorten(name), shard)
 	}
 	return tensors, nil
+}
+
+// readShard reads a shard of safetensors.
+func readShard(path string) ([]tensorInfo, []string, error) {
+	tensors, err := readHeader(path, readSafetensors)
+	names := make([]string, len(tensors))
+	for i, t := range tensors {
+		names[i] = t.Name
+	}
+	return tensors, names, err
 }
 
 func shardNames(shardOf map[string]string) []string {

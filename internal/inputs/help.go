@@ -15,7 +15,7 @@ var chapters = []struct {
 	{"Errors and logs", []*Kind{ErrorText, EngineLog, PyTorchStats, BFC}},
 	{"Snapshots, traces and histories", []*Kind{PyTorchSnapshot, Kineto, MemoryTimeline, RMM, XLADump, Profile}},
 	{"Recordings of GPUs over time", []*Kind{NvidiaSMI, AMDSMI, ROCmSMI, Nvitop, Gpustat}},
-	{"Models", []*Kind{ModelConfig, Safetensors, GGUF, TorchSave}},
+	{"Models", []*Kind{ModelConfig, Safetensors, GGUF, TorchSave, TorchDistributed}},
 	{"What gpumemtrack writes", []*Kind{Dump, Snapshot, Recording}},
 }
 

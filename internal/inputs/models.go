@@ -19,7 +19,13 @@ var (
 	}
 	TorchSave = &Kind{
 		Name: "torch-save", What: "a model's file", Source: "torch.save", Takes: []string{"estimate"},
-		is: func(h *Head) bool { return h.Begins("PK\x03\x04") && h.Contains("/data.pkl") },
+		is: func(h *Head) bool {
+			return h.Begins("PK\x03\x04") && h.Contains("/data.pkl") || isLegacyTorchSave(h)
+		},
+	}
+	TorchDistributed = &Kind{
+		Name: "torch-distributed", What: "a model's file", Source: "torch.distributed.checkpoint, .metadata", Takes: []string{"estimate"},
+		is: isTorchDistributed,
 	}
 	ModelConfig = &Kind{
 		Name: "config", What: "a model's file", Source: "transformers, diffusers", Takes: []string{"estimate"},
@@ -30,4 +36,11 @@ var (
 	}
 )
 
-var models = []*Kind{GGUF, Safetensors, TorchSave, ModelConfig}
+var models = []*Kind{GGUF, Safetensors, TorchSave, TorchDistributed, ModelConfig}
+
+// isLegacyTorchSave recognises the form that torch.save wrote before PyTorch 1.6, a pickle of its magic number.
+func isLegacyTorchSave(h *Head) bool { return h.Begins("\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.") }
+
+func isTorchDistributed(h *Head) bool {
+	return h.Begins("\x80") && h.Contains("torch.distributed.checkpoint.metadata")
+}

@@ -13,7 +13,7 @@ var PyTorchSnapshot = &Kind{
 		if h.list {
 			return h.members == nil || h.Has("total_size") || h.Has("address") || h.Has("action") || h.Has("blocks")
 		}
-		return isPickle(h) || slices.ContainsFunc([]string{"segments", "device_traces", "allocator_settings", "external_annotations"}, func(key string) bool { return h.Has(key) })
+		return isPickle(h) && !isLegacyTorchSave(h) && !isTorchDistributed(h) || slices.ContainsFunc([]string{"segments", "device_traces", "allocator_settings", "external_annotations"}, func(key string) bool { return h.Has(key) })
 	},
 }
 

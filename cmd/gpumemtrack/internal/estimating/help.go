@@ -12,7 +12,7 @@ import (
 )
 
 const help = `Estimate the GPU memory that a model needs, by its name (estimate list prints
-those that are known) or from its files: safetensors, GGUF, config.json,
+those that are known) or from its files: safetensors, GGUF, config.json, .pt,
 diffusers' model_index.json, or a folder of them. Nothing runs.`
 
 // addTopics adds the help pages for what most people never need.
