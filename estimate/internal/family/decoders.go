@@ -25,4 +25,8 @@ var Decoders = []*Family{
 	NemotronH,
 	KimiLinear,
 	Zamba2,
+	VaultGemma,
+	FlexOLMo,
+	GraniteMoEShared,
+	Helium,
 }

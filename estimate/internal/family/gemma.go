@@ -30,6 +30,15 @@ var Gemma2 = &Family{
 	},
 }
 
+// VaultGemma is Gemma 2 with Gemma's norms.
+var VaultGemma = &Family{
+	Name: "VaultGemma",
+	style: style{untabled: true, scaled: true, mlp: gemmaMLP, norm: gemmaNorm, attention: gemma2Attention, block: func(_ Transformer, b blockParts) tape.Layer {
+		return normedBeforeAs(b, "input_layernorm", "pre_feedforward_layernorm", "", "")
+	}},
+	Types: []Type{{Name: "vaultgemma", Base: "VaultGemmaModel", Read: readGemma2}},
+}
+
 func gemmaNorm(c Transformer) tape.Layer {
 	return layer.RMSNorm{Size: c.Hidden, Unfused: true, Shifted: true}
 }

@@ -92,18 +92,57 @@ var GraniteMoE = &Family{
 	GGUF:  []GGUF{{Name: "granitemoe"}},
 }
 
+// GraniteMoEShared is Granite MoE with an MLP for every token beside the mixture.
+var GraniteMoEShared = &Family{
+	Name:  "Granite MoE shared",
+	style: style{embedded: multiplied, block: graniteHybridBlock, after: multiplied, mixture: graniteMixture},
+	Types: []Type{{Name: "granitemoeshared", Base: "GraniteMoeSharedModel", Read: readGraniteMoEShared}},
+}
+
+// graniteMixture returns the mixture, with the MLP for every token if there is one.
+func graniteMixture(c Transformer, m layer.MoE) tape.Layer {
+	if c.SharedFFN > 0 {
+		return graniteBoth(c, m)
+	}
+	return tape.Sequential{tape.As("block_sparse_moe", routedBy(m, layer.TopRouter))}
+}
+
 func readGranite(c *Config, a *Model) {
 	c.biases(a)
 	c.likeLlama(a)
 }
 
 func readGraniteMoE(c *Config, a *Model) {
-	a.Bias = c.Flag("attention_bias", false)
-	if a.Bias {
-		c.Unknown("attention_bias", "true")
-	}
+	a.AttentionBias = c.Flag("attention_bias", false)
 	c.likeLlama(a)
 	c.mixture(a, "num_local_experts", 8, 2)
+}
+
+func readGraniteMoEShared(c *Config, a *Model) {
+	readGraniteMoE(c, a)
+	if c.Whole("shared_intermediate_size", 0) != 0 {
+		c.Number(&a.SharedFFN, "shared_intermediate_size", 0)
+	}
+}
+
+// Helium is Llama whose norms scale in float32, and whose neighbouring elements rotate as pairs.
+var Helium = &Family{
+	Name:  "Helium",
+	style: style{norm: heliumNorm, attention: func(_ Transformer, a *layer.Attention) { a.Anew = true }},
+	Types: []Type{{Name: "helium", Base: "HeliumModel", Read: readHelium}},
+}
+
+func heliumNorm(c Transformer) tape.Layer {
+	return layer.RMSNorm{Size: c.Hidden, Unfused: true, Late: true, Widens: true}
+}
+
+// readHelium reads Helium, whose attention has biases before the heads, and as many elements in all heads as in Hidden.
+func readHelium(c *Config, a *Model) {
+	a.QKVBias, a.MLPBias = c.Flag("attention_bias", false), c.Flag("mlp_bias", false)
+	c.likeLlama(a)
+	if product(a.Heads, a.HeadWidth()) != a.Hidden {
+		c.Unknown("head_dim", "another width of all heads than hidden_size")
+	}
 }
 
 // Starcoder2 has LayerNorm, biases, an MLP without a gate.

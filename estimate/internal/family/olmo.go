@@ -34,6 +34,13 @@ var OLMoE = &Family{
 	},
 }
 
+// FlexOLMo is OLMo 2 with the mixture of OLMoE.
+var FlexOLMo = &Family{
+	Name:  "FlexOLMo",
+	style: style{norm: lateNorm, attention: olmo2Attention, block: normedAfter},
+	Types: []Type{{Name: "flex_olmo", Base: "FlexOlmoModel", Keys: map[string]string{"num_local_experts": "num_experts"}, Read: readOLMoE}},
+}
+
 func olmoNorm(c Transformer) tape.Layer { return layer.PlainNorm{Size: c.Hidden} }
 
 // clipped is an OLMo that clamps queries, keys and values.
@@ -74,7 +81,7 @@ func readOLMo2(c *Config, a *Model) {
 }
 
 func readOLMoE(c *Config, a *Model) {
-	c.noBias()
+	a.AttentionBias = c.Flag("attention_bias", false)
 	c.likeLlama(a)
 	a.QKNorm = layer.NormAllHeads
 	if c.Has("clip_qkv") {

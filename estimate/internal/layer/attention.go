@@ -26,6 +26,7 @@ type Attention struct {
 	Plain         bool          // the scores are held in memory
 	Eager         bool          // the scores are held, and all tensors that they are made of, as in transformers' own code
 	Capped        bool          // a tanh caps the scores; Eager is needed
+	Narrow        bool          // the softmax of the scores is in the type of activations; Eager is needed
 	Sinks         bool          // each head has a learned score beside those of the keys; Eager is needed
 	Dropout       float64       // of the scores
 	Cross         bool          // keys and values come from the first tensor beside the input, such as an encoder's output
@@ -257,7 +258,7 @@ func (l Attention) attend(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 	case l.Batched:
 		return batched(t, q, k, v, l.Heads, l.Size(), l.Dropout)
 	case l.Eager || l.Capped || l.Sinks || l.Elementary && t.Cfg.Kernel == setting.EagerAttention:
-		return eager{l.Heads, l.Size(), setting.Or(l.Masks, 1), l.Dropout, l.Capped, l.Sinks}.attend(t, q, k, v)
+		return eager{l.Heads, l.Size(), setting.Or(l.Masks, 1), l.Dropout, l.Capped, l.Sinks, l.Narrow}.attend(t, q, k, v)
 	}
 	uncached := Uncached.Of(t)
 	outer := *uncached

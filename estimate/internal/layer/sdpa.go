@@ -165,6 +165,7 @@ type eager struct {
 	dropout     float64
 	capped      bool
 	sinks       bool
+	narrow      bool // the softmax is in the type of activations
 }
 
 func (l eager) attend(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
@@ -197,9 +198,12 @@ func (l eager) weights(t *tape.Tape, q, k tape.Tensor, d alloc.DType) tape.Tenso
 		s = t.Scale(s)
 	}
 	s = t.Op(tape.Op{In: []tape.Tensor{s, masks.Of(t).of}, Shape: scores, PassGrad: true})
-	if l.sinks {
+	switch {
+	case l.sinks:
 		s = l.sunk(t, s)
-	} else {
+	case l.narrow:
+		s = keepSoftmax(t, s)
+	default:
 		s = softmax(t, s, d)
 	}
 	if l.dropout > 0 {

@@ -46,16 +46,28 @@ func bert(c family.Transformer) []tape.Layer {
 // roberta builds RoBERTa: positions count in each sequence, and the classifier reads the first
 // token without a pooler.
 func roberta(c family.Transformer) []tape.Layer {
-	layers := bertLayers(c, family.Positions{Num: c.Positions, Dim: c.Hidden, Each: true, Padding: 2})
+	return robertaHeads(c, text{added: bertEmbeddings(c, robertaPositions(c)), blocks: c.Blocks, block: bertBlock(c)}.layers(c))
+}
+
+func robertaPositions(c family.Transformer) family.Positions {
+	return family.Positions{Num: c.Positions, Dim: c.Hidden, Each: true, Padding: 2}
+}
+
+func robertaHeads(c family.Transformer, body []tape.Layer) []tape.Layer {
 	if c.Classes != 0 && !c.NoHead && !c.Pooler {
-		return append(layers[:2], firstClassifier(c, layer.Tanh{}))
+		return append(body, firstClassifier(c, layer.Tanh{}))
 	}
-	return layers
+	return append(body, bertHeads(c)...)
 }
 
 // bertLayers returns embeddings, blocks and head.
 func bertLayers(c family.Transformer, positions family.Positions) []tape.Layer {
-	layers := text{added: bertEmbeddings(c, positions), blocks: c.Blocks, block: bertBlock(c)}.layers(c)
+	return append(text{added: bertEmbeddings(c, positions), blocks: c.Blocks, block: bertBlock(c)}.layers(c), bertHeads(c)...)
+}
+
+// bertHeads returns the pooler and the head.
+func bertHeads(c family.Transformer) []tape.Layer {
+	var layers []tape.Layer
 	if !c.NoHead {
 		layers = append(layers, c.Pooled())
 	}

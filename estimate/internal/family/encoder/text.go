@@ -15,27 +15,37 @@ import (
 type text struct {
 	width   int          // of the embeddings; 0 means Hidden
 	added   []tape.Layer // what is added to the vectors of tokens
+	bare    bool         // no norm follows
 	masks   bool         // the vectors of padding become 0
 	project []tape.Layer // between embeddings and blocks
 	name    string       // of what holds the blocks; empty for "encoder"
 	first   []tape.Layer // what it holds before them
 	blocks  int          // how many there are besides those in first
 	block   tape.Layer
+	last    []tape.Layer // what it holds after them
 }
 
-func (e text) layers(c family.Transformer) []tape.Layer {
+// embeddings returns what precedes the blocks.
+func (e text) embeddings(c family.Transformer) tape.Layer {
 	width := setting.Or(e.width, c.Hidden)
 	embed := append(tape.Sequential{tape.As("word_embeddings", layer.Embedding{Num: c.Vocab, Dim: width, Split: true})}, e.added...)
-	embed = append(embed, tape.As("LayerNorm", layer.LayerNorm{Size: width}))
+	if !e.bare {
+		embed = append(embed, tape.As("LayerNorm", layer.LayerNorm{Size: width}))
+	}
 	if e.masks {
 		embed = append(embed, tape.Inline(masked{}))
 	}
-	layers := append([]tape.Layer{tape.As("embeddings", append(embed, tape.As("dropout", c.Drop())))}, e.project...)
+	return tape.As("embeddings", append(embed, tape.As("dropout", c.Drop())))
+}
+
+func (e text) layers(c family.Transformer) []tape.Layer {
+	layers := append([]tape.Layer{e.embeddings(c)}, e.project...)
 	name := e.name
 	if name == "" {
 		name = "encoder"
 	}
-	return append(layers, tape.As(name, append(tape.Sequential(e.first), tape.As("layer", tape.Repeat{N: e.blocks, Layer: e.block}))))
+	blocks := append(tape.Sequential(e.first), tape.As("layer", tape.Repeat{N: e.blocks, Layer: e.block}))
+	return append(layers, tape.As(name, append(blocks, e.last...)))
 }
 
 // predictor are the layers that predict tokens: a projection, its activation, a norm, and all tokens' logits.

@@ -11,7 +11,10 @@ var BART = &family.Family{
 	Name:   "BART",
 	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{normAfter: true, normFirst: true}) },
 	Role:   family.Seq2Seq,
-	Types:  []family.Type{{Name: "bart", Base: "BartModel", Keys: halvesKeys, Read: readBART}},
+	Types: []family.Type{
+		{Name: "bart", Base: "BartModel", Keys: halvesKeys, Read: readBART},
+		{Name: "plbart", Base: "PLBartModel", Keys: halvesKeys, Read: readBART},
+	},
 }
 
 // MBART is BART with LayerNorm before each part.
@@ -24,34 +27,106 @@ var MBART = &family.Family{
 
 // Pegasus is mBART with positions that are not learned.
 var Pegasus = &family.Family{
-	Name:   "Pegasus",
-	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{fixed: true, normLast: true}) },
-	Role:   family.Seq2Seq,
-	Types:  []family.Type{{Name: "pegasus", Base: "PegasusModel", Keys: halvesKeys, Read: readBART}},
+	Name: "Pegasus",
+	Layers: func(c family.Transformer) []tape.Layer {
+		return bart(c, bartStyle{positions: pegasusPositions, normLast: true})
+	},
+	Role:  family.Seq2Seq,
+	Types: []family.Type{{Name: "pegasus", Base: "PegasusModel", Keys: halvesKeys, Read: readBART}},
 }
 
 // Marian is BART with positions that are not learned.
 var Marian = &family.Family{
-	Name:   "Marian",
-	Layers: func(c family.Transformer) []tape.Layer { return bart(c, bartStyle{fixed: true, normAfter: true}) },
-	Role:   family.Seq2Seq,
-	Types:  []family.Type{{Name: "marian", Base: "MarianModel", Keys: halvesKeys, Read: readMarian}},
+	Name: "Marian",
+	Layers: func(c family.Transformer) []tape.Layer {
+		return bart(c, bartStyle{positions: pegasusPositions, normAfter: true})
+	},
+	Role:  family.Seq2Seq,
+	Types: []family.Type{{Name: "marian", Base: "MarianModel", Keys: halvesKeys, Read: readMarian}},
+}
+
+// Blenderbot is mBART without a norm of the embeddings, and without positions for padding.
+var Blenderbot = &family.Family{
+	Name: "Blenderbot",
+	Layers: func(c family.Transformer) []tape.Layer {
+		return bart(c, bartStyle{positions: blenderbotPositions, normLast: true})
+	},
+	Role:  family.Seq2Seq,
+	Types: []family.Type{{Name: "blenderbot", Base: "BlenderbotModel", Keys: halvesKeys, Read: readBART}},
+}
+
+// BlenderbotSmall is BART without positions for padding.
+var BlenderbotSmall = &family.Family{
+	Name: "Blenderbot small",
+	Layers: func(c family.Transformer) []tape.Layer {
+		return bart(c, bartStyle{positions: blenderbotPositions, normAfter: true, normFirst: true})
+	},
+	Role:  family.Seq2Seq,
+	Types: []family.Type{{Name: "blenderbot-small", Base: "BlenderbotSmallModel", Keys: halvesKeys, Read: readBART}},
+}
+
+// M2M100 is mBART without a norm of the embeddings, whose positions are a buffer and whose head adds nothing (NLLB).
+var M2M100 = &family.Family{
+	Name: "M2M-100",
+	Layers: func(c family.Transformer) []tape.Layer {
+		return bart(c, bartStyle{positions: m2mPositions, normLast: true, plainHead: true})
+	},
+	Role:  family.Seq2Seq,
+	Types: []family.Type{{Name: "m2m_100", Base: "M2M100Model", Keys: halvesKeys, Read: readBART}},
 }
 
 // bartStyle says how BART and its successors differ.
-type bartStyle struct{ normAfter, normFirst, normLast, fixed bool }
+type bartStyle struct {
+	normAfter, normFirst, normLast bool
+	positions                      func(c family.Transformer, decoder bool) tape.Layer // nil means BART's
+	plainHead                      bool                                                // nothing is added to the logits
+}
+
+// bartPositions are learned, after some for padding.
+func bartPositions(c family.Transformer, decoder bool) tape.Layer {
+	return family.Positions{Num: c.Positions + family.OptPadding, Dim: c.Hidden, Each: !decoder, Padding: family.OptPadding}
+}
+
+func pegasusPositions(c family.Transformer, _ bool) tape.Layer {
+	return fixedPositions{Num: c.Positions, Dim: c.Hidden, upTo: true}
+}
+
+func blenderbotPositions(c family.Transformer, _ bool) tape.Layer {
+	return family.Positions{Num: c.Positions, Dim: c.Hidden}
+}
+
+func m2mPositions(c family.Transformer, _ bool) tape.Layer {
+	return bufferedPositions{c.Positions + family.OptPadding, c.Hidden}
+}
+
+// bufferedPositions adds a vector for each position of each text, of a table that is a buffer.
+type bufferedPositions struct{ Num, Dim int }
+
+func (bufferedPositions) Kind() string { return "Embedding" }
+
+func (l bufferedPositions) Declare(d *tape.Declaration) { d.Buffer("weights", l.Num, l.Dim) }
+
+func (l bufferedPositions) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, hidden)")
+	vectors := t.Const(t.Activation(), x.Shape...)
+	return t.Op(tape.Op{In: []tape.Tensor{x, vectors}, Shape: x.Shape, PassGrad: true})
+}
 
 // bart builds BART, whose norms follow the sums, and its successors.
 func bart(c family.Transformer, style bartStyle) []tape.Layer {
 	c.NormAfter = style.normAfter
 	dec := c.Half()
 	embed := layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}
-	half := func(embed, blocks tape.Layer, each bool) tape.Sequential {
-		var positions tape.Layer = family.Positions{Num: c.Positions + family.OptPadding, Dim: c.Hidden, Each: each, Padding: family.OptPadding}
-		if style.fixed {
-			positions = fixedPositions{Num: c.Positions, Dim: c.Hidden, upTo: true}
-		}
-		s := tape.Sequential{tape.As("embed_tokens", embed), tape.As("embed_positions", positions)}
+	var ofDecoder, shared tape.Layer = tiedEmbedding{embed, "model.encoder.embed_tokens.weight"}, nil
+	if !c.Tied { // the table that all share is a fourth, which nothing reads
+		ofDecoder, shared = embed, family.Held{Layer: embed}
+	}
+	positions := style.positions
+	if positions == nil {
+		positions = bartPositions
+	}
+	half := func(embed, blocks tape.Layer, decoder bool) tape.Sequential {
+		s := tape.Sequential{tape.As("embed_tokens", embed), tape.As("embed_positions", positions(c, decoder))}
 		if style.normFirst {
 			s = append(s, tape.As("layernorm_embedding", layer.LayerNorm{Size: c.Hidden}))
 		}
@@ -61,13 +136,20 @@ func bart(c family.Transformer, style bartStyle) []tape.Layer {
 		}
 		return s
 	}
-	encoder := half(embed, tape.Repeat{N: c.Blocks, Layer: seqBlock(c, false, false)}, true)
-	decoder := half(tiedEmbedding{embed, "model.encoder.embed_tokens.weight"}, tape.Repeat{N: dec.Blocks, Layer: seqBlock(dec, true, false)}, false)
-	layers := []tape.Layer{tape.As("model", encoderDecoder{encoder, decoder})}
+	encoder := half(embed, tape.Repeat{N: c.Blocks, Layer: seqBlock(c, false, false)}, false)
+	decoder := half(ofDecoder, tape.Repeat{N: dec.Blocks, Layer: seqBlock(dec, true, false)}, true)
+	layers := []tape.Layer{tape.As("model", encoderDecoder{encoder: encoder, decoder: decoder, shared: shared})}
 	if c.NoHead {
 		return layers
 	}
-	return append(layers, tape.As("lm_head", biasBuffer{layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns, Tied: "model.encoder.embed_tokens.weight"}}))
+	head := layer.Linear{In: c.Hidden, Out: c.Vocab, NoBias: true, Split: layer.ByColumns}
+	if c.Tied {
+		head.Tied = "model.encoder.embed_tokens.weight"
+	}
+	if style.plainHead {
+		return append(layers, tape.As("lm_head", head))
+	}
+	return append(layers, tape.As("lm_head", biasBuffer{head}))
 }
 
 // biasBuffer is a head with the constant that BART adds to the logits.
@@ -94,6 +176,9 @@ func readMarian(c *family.Config, a *family.Model) {
 		c.Unknown("share_encoder_decoder_embeddings", "false")
 	}
 	bartSettings(c, a, "MarianMTModel")
+	if !a.Tied {
+		c.Unknown("tie_word_embeddings", "false")
+	}
 	c.Follows("decoder_vocab_size", a.Vocab)
 }
 

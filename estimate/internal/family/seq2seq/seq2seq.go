@@ -11,9 +11,15 @@ import (
 
 // encoderDecoder runs an encoder over the model's first input and a decoder over its second. The decoder's
 // cross-attention reads what the encoder returns.
-type encoderDecoder struct{ encoder, decoder tape.Layer }
+type encoderDecoder struct {
+	encoder, decoder tape.Layer
+	shared           tape.Layer // an embedding that neither reads; nil means none
+}
 
 func (l encoderDecoder) Declare(d *tape.Declaration) {
+	if l.shared != nil {
+		d.Layer("shared", l.shared)
+	}
 	d.Layer("encoder", l.encoder)
 	d.Layer("decoder", l.decoder)
 }
@@ -21,6 +27,9 @@ func (l encoderDecoder) Declare(d *tape.Declaration) {
 func (l encoderDecoder) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	text := t.Input(1)
 	*layer.Uncached.Of(t) = true // only the decoder has a cache
+	if l.shared != nil {
+		t.Call("shared", l.shared, x)
+	}
 	encoded := t.Call("encoder", l.encoder, x)
 	*layer.Uncached.Of(t) = false
 	return t.Call("decoder", l.decoder, text, encoded)
@@ -98,9 +107,6 @@ var halvesKeys = map[string]string{"d_model": "hidden_size", "encoder_layers": "
 
 // halvesSettings reads what BART and Whisper have in common.
 func halvesSettings(c *family.Config, a *family.Model) {
-	if !c.Flag("tie_word_embeddings", true) {
-		c.Unknown("tie_word_embeddings", "false")
-	}
 	c.Number(&a.Hidden, "d_model", 0)
 	c.Number(&a.Blocks, "encoder_layers", 0)
 	c.Number(&a.Heads, "encoder_attention_heads", 0)
@@ -109,6 +115,6 @@ func halvesSettings(c *family.Config, a *family.Model) {
 	c.Number(&a.DecoderBlocks, "decoder_layers", a.Blocks)
 	c.Number(&a.DecoderHeads, "decoder_attention_heads", a.Heads)
 	c.Number(&a.DecoderFFN, "decoder_ffn_dim", a.FFN)
-	a.Tied, a.Dropout, a.ScoreDropout = true, c.Dropout("dropout"), c.Dropout("attention_dropout")
+	a.Tied, a.Dropout, a.ScoreDropout = c.Flag("tie_word_embeddings", true), c.Dropout("dropout"), c.Dropout("attention_dropout")
 	c.Activation(a, c.Word("activation_function"), "gelu")
 }

@@ -28,7 +28,7 @@ func whisper(c family.Transformer) []tape.Layer {
 		tape.As("layers", tape.Repeat{N: dec.Blocks, Layer: seqBlock(dec, true, true)}),
 		tape.As("layer_norm", layer.LayerNorm{Size: c.Hidden}),
 	}
-	layers := []tape.Layer{tape.As("model", encoderDecoder{encoder, decoder})}
+	layers := []tape.Layer{tape.As("model", encoderDecoder{encoder: encoder, decoder: decoder})}
 	if c.NoHead {
 		return layers
 	}
@@ -62,6 +62,9 @@ func readWhisper(c *family.Config, a *family.Model) {
 	class := c.Class("WhisperForConditionalGeneration")
 	a.NoHead = class == c.Base
 	halvesSettings(c, a)
+	if !a.Tied {
+		c.Unknown("tie_word_embeddings", "false")
+	}
 	c.Number(&a.Channels, "num_mel_bins", 80)
 	c.Number(&a.SourceLength, "max_source_positions", 1500)
 	c.Number(&a.Positions, "max_target_positions", 448)
