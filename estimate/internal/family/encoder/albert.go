@@ -19,7 +19,7 @@ var ALBERT = &family.Family{
 func albert(c family.Transformer) []tape.Layer {
 	width := setting.Or(c.EmbedDim, c.Hidden)
 	layers := []tape.Layer{
-		text{width: width, added: bertEmbeddings(c, family.Positions{Num: c.Positions, Dim: width, Buffered: true})}.layers(c)[0],
+		text{width: width, added: bertEmbeddings(c, family.Positions{Num: c.Positions, Dim: width, Buffered: true})}.embeddings(c),
 		tape.As("encoder", tape.Sequential{
 			tape.As("embedding_hidden_mapping_in", layer.Linear{In: width, Out: c.Hidden}),
 			tape.As("albert_layer_groups.0.albert_layers", tape.Repeat{N: c.Blocks, Layer: tape.Share(albertBlock(c))}),
