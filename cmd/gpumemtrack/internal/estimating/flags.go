@@ -93,7 +93,7 @@ type imageOptions struct {
 
 func (o *imageOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&o.count, "images", 0, "`N` images in each text, which --seq counts too; without it none runs")
-	cmd.Flags().Var(&o.size, "image-size", "with --images: their size as given, `WIDTHxHEIGHT` in pixels")
+	cmd.Flags().Var(&o.size, "image-size", "with --images: their `SIZE` as given in pixels, such as 1024x768")
 }
 
 // pixels is the size of an image. The zero value means that none was given.
