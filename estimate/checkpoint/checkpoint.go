@@ -271,7 +271,8 @@ func (c *File) bytes() alloc.Bytes {
 
 // NotRead returns the keys of the config.json, or of those of a pipeline's parts, that may bear on
 // sizes and that Layers does not take into account. Keys within an object follow its name, as in
-// "vision_config.head_dim". It returns none if the architecture is unknown.
+// "vision_config.head_dim". If the architecture is unknown, but not that of the text whose keys and values Cache
+// counts, they are those of the text.
 //
 // A key is not among them if it bears on no size in any model (such as the numbers of tokens, and
 // what the loss does), or if it has the value that transformers takes for a missing key: the layers

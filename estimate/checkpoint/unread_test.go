@@ -94,3 +94,13 @@ func TestUnreadKeysOfPartsRaiseTheirShare(t *testing.T) {
 		assert.LessOrEqual(t, more, c.most, c.key)
 	}
 }
+
+// Of an unknown model whose text is known, the answer about keys and values names what is not read of the text.
+func TestCacheOfUnknownModelNamesWhatIsNotRead(t *testing.T) {
+	f, err := ReadFile(writeFile(t, configName, []byte(`{"model_type": "unheard_of", "text_config": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
+		"num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100, "kv_channels": 32}}`)))
+	require.NoError(t, err)
+	_, err = f.Cache(1, 16)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"text_config.kv_channels"}, f.NotRead())
+}

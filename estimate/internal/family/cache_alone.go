@@ -27,9 +27,12 @@ func CacheAlone(t *Table, name string, text json.RawMessage) (Model, error) {
 		of := c.typeIn(inner, c.class.Parts["text_config"].Type)
 		if k, ok := t.types[of]; ok {
 			p := c.of(inner, of)
+			p.reading = &reading{}
+			p.object = p.reading.at("text_config.", p.class, p.members())
 			a.Family = k.Family
 			p.Read(p, &a)
 			c.Check("", &a)
+			p.noteUnread(&a)
 			return a, *err
 		}
 		c = newConfig(t, known{Type: Type{Name: of, Keys: otherKeys}}, inner, err)

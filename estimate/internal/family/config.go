@@ -82,16 +82,23 @@ func (t *Table) ReadConfig(name string, text json.RawMessage) (Model, error) {
 	known.Read(c, &a)
 	a.Float32 = inFloat32(c.reading.types)
 	c.Check("", &a)
-	if *c.err == nil {
-		var shaping string
-		if a.Unread, shaping = c.reading.unread(); shaping != "" {
-			*c.err = &Error{Where: shaping, Err: ErrUnknown, Reason: "it changes single layers, which this program does not know of this model: with the weights beside the file, their size is counted"}
-		}
-	}
+	c.noteUnread(&a)
 	if *c.err != nil {
 		return Model{}, *c.err
 	}
 	return a, nil
+}
+
+// noteUnread gives the model the keys that no reader looked at, unless there was an error before. A key that changes
+// single layers is one.
+func (c *Config) noteUnread(a *Model) {
+	if *c.err != nil {
+		return
+	}
+	var shaping string
+	if a.Unread, shaping = c.reading.unread(); shaping != "" {
+		*c.err = &Error{Where: shaping, Err: ErrUnknown, Reason: "it changes single layers, which this program does not know of this model: with the weights beside the file, their size is counted"}
+	}
 }
 
 // members returns the members of the text by the names that it has.

@@ -2,6 +2,7 @@ package family
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -158,6 +159,8 @@ func (a *Model) check() error {
 		return fmt.Errorf("each token visits %d experts, of %d", a.TopK, a.Experts)
 	case a.Window < 0:
 		return fmt.Errorf("a sliding window of %d", a.Window)
+	case a.Window == 1 && !a.Family.Encoder():
+		return errors.New("a sliding window of 1, in which each token attends to itself alone")
 	case a.Family.OrLlama().Patched && a.Image%a.Patch != 0:
 		return fmt.Errorf("an image of %d does not divide into patches of %d", a.Image, a.Patch)
 	case a.Blocks > MaxBlocks:

@@ -2,6 +2,7 @@ package family
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -52,9 +53,18 @@ func (c *Config) Sizes(t *Transformer) {
 
 // Pixels reads the sizes of images; patch is the side of a patch if the key is missing.
 func (c *Config) Pixels(t *Transformer, patch int) {
-	c.Number(&t.Image, "image_size", 224)
-	c.Number(&t.Patch, "patch_size", patch)
+	c.square(&t.Image, "image_size", 224)
+	c.square(&t.Patch, "patch_size", patch)
 	c.Number(&t.Channels, "num_channels", 3)
+}
+
+// square reads the side of a square: a number, or a list of its height and width.
+func (c *Config) square(to *int, key string, without int) {
+	var sides []json.RawMessage
+	if json.Unmarshal(c.Value(key), &sides) == nil && sides != nil && len(sides) != 2 {
+		c.Fail(key, "it has %d numbers; want a height and a width", len(sides))
+	}
+	c.Number(to, key, without)
 }
 
 // mostPositions bounds the rotary tables.

@@ -123,6 +123,8 @@ func (l Attention) Declare(d *tape.Declaration) {
 		d.Failf("Hidden %d does not divide into %d Heads: set HeadSize", l.Hidden, l.Heads)
 	case l.Heads%kv != 0:
 		d.Failf("%d Heads do not divide among %d KVHeads", l.Heads, kv)
+	case l.Rotary && setting.Or(l.RotaryDim, l.Size()) == l.Size() && l.Size()%2 != 0:
+		d.Failf("heads of %d elements rotate: want pairs", l.Size())
 	case l.RotaryDim > l.Size():
 		d.Failf("RotaryDim is %d: want at most the size of a head, %d", l.RotaryDim, l.Size())
 	case l.QKNorm > NormAllHeads:

@@ -1,6 +1,7 @@
 package seq2seq
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
@@ -190,7 +191,7 @@ func t5Settings(c *family.Config, a *family.Model, tied bool) {
 	a.Stored = func(a *family.Model, has func(tensor string) bool) { a.Tied = !has("lm_head.weight") }
 	a.NoHead, a.Tied, a.Dropout = class != head, tied && c.Flag("scale_decoder_outputs", true), c.Dropout("dropout_rate")
 	if class == head && !a.Tied {
-		a.Assumed = append(a.Assumed, "the output head is counted as published checkpoints have it, with a weight of its own; a model that transformers 5 makes anew ties it to the embeddings")
+		a.Assumed = append(a.Assumed, fmt.Sprintf("the output head is counted with a weight of its own, as published checkpoints have it: %d parameters; a model that transformers 5 makes anew ties it to the embeddings, and has none of them", int64(a.Vocab)*int64(a.Hidden)))
 	}
 	name, gated := strings.CutPrefix(c.Word("feed_forward_proj"), "gated-")
 	if gated && name == "gelu" {
