@@ -88,7 +88,7 @@ func (c Transformer) decoderBlocks(s style) tape.Layer {
 		}
 		return block >= c.DenseBlocks
 	}
-	return Stacked(c.Blocks, func(block int) int {
+	blocks := Stacked(c.Blocks, func(block int) int {
 		kind := int(c.Kind(block) &^ Sparse)
 		if sparse(block) {
 			kind |= int(Sparse)
@@ -102,6 +102,10 @@ func (c Transformer) decoderBlocks(s style) tape.Layer {
 		}
 		return c.decoderBlock(s, BlockKind(kind), s.mlp(c))
 	})
+	if c.runsTower() {
+		blocks.after = deepened
+	}
+	return blocks
 }
 
 // rotations returns how many kinds of layers have rotary tables of their own: Gemma 3 has one for

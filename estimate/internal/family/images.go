@@ -48,6 +48,7 @@ func (l merged) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	o := tape.Op{In: []tape.Tensor{x, vectors}, Shape: x.Shape, Keep: []tape.Tensor{mask}}
 	o.Workspace, o.BackwardWorkspace = scattering(t, x, vectors)
 	Return(t, vectors, mask)
+	stacked.Of(t).mask = mask
 	if l.masked {
 		Return(t, t.Const(alloc.Bool, x.Dim(0), 1, x.Dim(1), x.Dim(1)))
 	}
@@ -62,6 +63,35 @@ type listed struct{}
 func (listed) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	Return(t, x)
 	return t.Cat(0, t.View(x, -1, x.Dim(-1)))
+}
+
+// deepstack has vectors of the images that blocks of the text add to their outputs, at the places of the
+// images' tokens: the first block the first of them, and so on (DeepStack, arXiv:2406.04334).
+type deepstack struct {
+	vectors []tape.Tensor
+	mask    tape.Tensor // of the images' tokens
+}
+
+var stacked tape.Slot[deepstack]
+
+// Deepen notes that the text's next block without such vectors adds these.
+func Deepen(t *tape.Tape, vectors tape.Tensor) {
+	s := stacked.Of(t)
+	s.vectors = append(s.vectors, vectors)
+	Return(t, vectors)
+}
+
+// deepened adds the vectors of the images that belong to a block to the block's output (modeling_qwen3_vl.py,
+// _deepstack_process).
+func deepened(t *tape.Tape, block int, x tape.Tensor) tape.Tensor {
+	s := stacked.Of(t)
+	if block >= len(s.vectors) {
+		return x
+	}
+	vectors, mask := s.vectors[block], []tape.Tensor{s.mask}
+	x = t.Copy(x)
+	chosen := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: vectors.Shape, Keep: mask})
+	return t.Op(tape.Op{In: []tape.Tensor{x, t.Add(chosen, vectors)}, Shape: x.Shape, InPlace: true, Keep: mask})
 }
 
 // scattering returns the workspaces of masked_scatter and of its backward pass, which selects from

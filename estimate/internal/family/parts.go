@@ -20,7 +20,8 @@ func (First) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 // stack is a list of blocks, of which many are alike.
 type stack struct {
 	layers []tape.Layer
-	which  []uint8 // for each block, its index in layers
+	which  []uint8                                                  // for each block, its index in layers
+	after  func(t *tape.Tape, block int, x tape.Tensor) tape.Tensor // what the model does with a block's output; nil means nothing
 }
 
 func (stack) Kind() string { return "Sequential" }
@@ -51,6 +52,9 @@ func (s stack) Declare(d *tape.Declaration) {
 func (s stack) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	for i, which := range s.which {
 		x = t.Call(strconv.Itoa(i), s.layers[which], x, t.AllBeside()...)
+		if s.after != nil {
+			x = s.after(t, i, x)
+		}
 	}
 	return x
 }

@@ -47,12 +47,13 @@ def images_in_prompt(model, dtype, text, images, size):
     given = (in_patches if v.model_type == "pixtral" else PIXELS.get(c.model_type, whole_image))(c, v, total, *size, dtype)
     token = next(getattr(c, k) for k in ("image_token_id", "image_token_index") if hasattr(c, k))
     with torch.no_grad():
-        made = (model.model if hasattr(model, "model") else model).get_image_features(**given, return_dict=True).pooler_output
+        made = (model.model if hasattr(model, "model") else model).get_image_features(**given, return_dict=True)
+    made = made.last_hidden_state if made.pooler_output is None else made.pooler_output
     made = sum(x.numel() // x.shape[-1] for x in (made if isinstance(made, (list, tuple)) else [made])) // BATCH
     each = made // images
     for i in range(images):  # text stands between them
         text["input_ids"][:, 1 + i * (each + 1) : (i + 1) * (each + 1)] = token
-    if c.model_type.startswith("qwen"):
+    if c.model_type.startswith(("qwen", "glm4v")):
         text["mm_token_type_ids"] = (text["input_ids"] == token).int()
     if c.model_type in ("gemma3", "paligemma"):
         text["token_type_ids"] = (text["input_ids"] == token).long() if c.model_type == "gemma3" else torch.zeros_like(text["input_ids"])
@@ -102,18 +103,34 @@ def in_canvas(c, v, total, width, height, dtype):
     return {"pixel_values": torch.randn(total * tiles, 3, *v.image_size, dtype=dtype)}
 
 
+def in_grid(c, v, total, width, height, dtype):
+    """Llama 4: the grid of tiles that fits best, and the whole image if there are several."""
+    from transformers.image_utils import SizeDict
+    from transformers.models.llama4.image_processing_llama4 import find_supported_resolutions, get_best_fit
+
+    side = v.image_size
+    high, wide = get_best_fit((height, width), torch.tensor(find_supported_resolutions(16, SizeDict(height=side, width=side))))
+    tiles = int(high // side * (wide // side))
+    return {"pixel_values": torch.randn(total * (tiles + (tiles > 1)), 3, side, side, dtype=dtype)}
+
+
 def packed(c, v, total, width, height, dtype):
-    """Qwen2-VL and Qwen2.5-VL: patches of two frames, in whole merged squares."""
+    """Qwen's models and GLM-4V: patches of two frames, in whole merged squares."""
+    from transformers.models.glm4v.image_processing_glm4v import smart_resize as glm_resize
     from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
-    height, width = smart_resize(height, width, v.patch_size * v.spatial_merge_size)
+    square = v.patch_size * v.spatial_merge_size
+    if c.model_type == "glm4v":
+        height, width = glm_resize(2, height, width, 2, square, 112 * 112, 14 * 14 * 2 * 2 * 2 * 6144)
+    else:  # the bounds that the published models have in their preprocessor_config.json
+        height, width = smart_resize(height, width, square, *((56 * 56, 28 * 28 * 1280) if c.model_type.startswith("qwen2") else (1 << 16, 1 << 24)))
     rows, columns = height // v.patch_size, width // v.patch_size
     patch = v.in_channels * v.temporal_patch_size * v.patch_size**2
     return {"pixel_values": torch.randn(total * rows * columns, patch, dtype=dtype), "image_grid_thw": torch.tensor([[1, rows, columns]] * total)}
 
 
 # What the processors of other families give their models.
-PIXELS = {"qwen2_vl": packed, "qwen2_5_vl": packed, "idefics3": split, "smolvlm": split, "internvl": in_canvas, "mistral3": in_patches, "llava_next": in_tiles, "llava_onevision": in_tiles}
+PIXELS = {"llama4": in_grid, **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "glm4v"), packed), "idefics3": split, "smolvlm": split, "internvl": in_canvas, "mistral3": in_patches, "llava_next": in_tiles, "llava_onevision": in_tiles}
 
 
 def inputs(model, dtype, length, images=0, size=(1024, 1024)):
@@ -263,7 +280,15 @@ def measure(config, length, images, labelled=False):
     return result
 
 
+def fill_gaps():
+    """Llama4ForConditionalGeneration.forward of 5.24.0 reads a field that its text model's output has not."""
+    from transformers.models.llama4 import modeling_llama4
+
+    modeling_llama4.MoeCausalLMOutputWithPast.image_outputs = None
+
+
 def main(args):
+    fill_gaps()
     trace = "--trace" in args
     path, *wanted = [a for a in args if not a.startswith("--")]
     with open(path) as f:

@@ -14,16 +14,23 @@ from types import SimpleNamespace
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
+import torch
 import transformers
+from transformers.image_utils import SizeDict
+from transformers.models.glm4v.image_processing_glm4v import Glm4vImageProcessor
+from transformers.models.glm4v.processing_glm4v import Glm4vProcessor
 from transformers.models.got_ocr2.image_processing_got_ocr2 import GotOcr2ImageProcessor
 from transformers.models.idefics3.image_processing_idefics3 import Idefics3ImageProcessor
 from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
 from transformers.models.internvl.processing_internvl import InternVLProcessor
+from transformers.models.llama4.image_processing_llama4 import find_supported_resolutions, get_best_fit
+from transformers.models.llama4.processing_llama4 import Llama4Processor
 from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
 from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
 from transformers.models.pixtral.processing_pixtral import PixtralProcessor
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
 from transformers.models.qwen2_vl.processing_qwen2_vl import Qwen2VLProcessor
+from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
 
 SIZES = [(1024, 1024), (640, 480), (1920, 1080), (100, 70), (333, 1777), (3000, 2000), (64, 64)]
 ONEVISION = [[384 * h, 384 * w] for h in range(1, 7) for w in range(1, 7)]
@@ -45,6 +52,13 @@ def tiler(cls, **fields):
     return of
 
 
+def llama4(side, each):
+    """All tokens of the text that Llama 4's processor writes for an image, which it has no function to count."""
+    grids = torch.tensor(find_supported_resolutions(16, SizeDict(height=side, width=side)))
+    best = [get_best_fit((h, w), grids) for w, h in SIZES]
+    return [Llama4Processor._prompt_split_image(None, (int(h) // side, int(w) // side), each).count("<|") for h, w in best]
+
+
 def main():
     clip, siglip = {"model_type": "clip_vision_model", "image_size": 336, "patch_size": 14}, {"model_type": "siglip_vision_model", "image_size": 384, "patch_size": 14, "vision_use_head": False}
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4}
@@ -58,6 +72,11 @@ def main():
             asked(PixtralProcessor, patch_size=14, spatial_merge_size=2, image_processor=SimpleNamespace(size={"longest_edge": 1540}))),
         "qwen2_vl": ({"vision_config": {"embed_dim": 64, "hidden_size": 64, "depth": 2, "num_heads": 4, "patch_size": 14}, "text_config": {"model_type": "qwen2_vl_text"}},
             asked(Qwen2VLProcessor, image_processor=tiler(Qwen2VLImageProcessor, size={"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}, patch_size=14, merge_size=2, temporal_patch_size=2))),
+        "qwen3_vl": ({"vision_config": {"hidden_size": 64, "out_hidden_size": 64, "intermediate_size": 96, "depth": 2, "num_heads": 4, "patch_size": 16, "num_position_embeddings": 64, "deepstack_visual_indexes": [0]}, "text_config": {"model_type": "qwen3_vl_text", "head_dim": 16}},
+            asked(Qwen3VLProcessor, image_processor=tiler(Qwen2VLImageProcessor, size={"shortest_edge": 1 << 16, "longest_edge": 1 << 24}, patch_size=16, merge_size=2, temporal_patch_size=2))),
+        "glm4v": ({"vision_config": {"hidden_size": 64, "out_hidden_size": 64, "intermediate_size": 96, "depth": 2, "num_heads": 4, "patch_size": 14, "image_size": 336}, "text_config": {"model_type": "glm4v_text", "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}},
+            asked(Glm4vProcessor, image_processor=tiler(Glm4vImageProcessor, size=Glm4vImageProcessor.size, patch_size=14, merge_size=2, temporal_patch_size=2))),
+        "llama4": ({"vision_config": {**sizes, "intermediate_size": 256, "image_size": 336, "patch_size": 14, "projector_input_dim": 96, "projector_output_dim": 96, "vision_output_dim": 96}, "text_config": {"model_type": "llama4_text", "head_dim": 16, "intermediate_size_mlp": 96, "num_local_experts": 2, "interleave_moe_layer_step": 2}}, llama4(336, 144)),
         "idefics3": ({"scale_factor": 2, "vision_config": {**sizes, "model_type": "idefics3_vision", "image_size": 364, "patch_size": 14}, "text_config": {"model_type": "llama"}},
             asked(Idefics3Processor, image_seq_len=169, tokenizer=lambda *a, **k: {"input_ids": [0]}, image_processor=tiler(Idefics3ImageProcessor, do_image_splitting=True, max_image_size={"longest_edge": 364}, size={"longest_edge": 4 * 364}))),
         "internvl": ({"vision_config": {**sizes, "model_type": "internvl_vision", "image_size": [448, 448], "patch_size": [14, 14]}, "text_config": {"model_type": "qwen2"}},

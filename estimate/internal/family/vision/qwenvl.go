@@ -3,7 +3,6 @@ package vision
 import (
 	"fmt"
 	"math"
-	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
@@ -32,44 +31,6 @@ var Qwen25Vision = &family.Family{
 	Types: []family.Type{{Name: "qwen2_5_vl", Base: "Qwen2_5_VLModel", Read: readQwen25VL}},
 }
 
-// Qwen3Vision is the tower of Qwen3-VL and its successors.
-var Qwen3Vision = &family.Family{
-	Name:  "Qwen3-VL's tower",
-	Tower: func(c family.Transformer, width int) []tape.Layer { return towerOf(qwen3Tower, c, width) },
-	Role:  family.Encoder,
-	Types: []family.Type{
-		{Name: "qwen3_vl", Base: "Qwen3VLModel", Read: readQwen3VL},
-		{Name: "qwen3_vl_moe", Base: "Qwen3VLMoeModel", Read: readQwen3VLMoE},
-		{Name: "qwen3_5", Base: "Qwen3_5Model", Read: readQwen35VL},
-		{Name: "qwen3_5_moe", Base: "Qwen3_5MoeModel", Read: readQwen35MoEVL},
-	},
-}
-
-// qwenPatches returns the convolution over two frames.
-func qwenPatches(c family.Transformer, noBias bool) tape.Layer {
-	return layer.Conv3d{In: c.Channels, Out: c.Hidden, Kernels: [3]int{2, c.Patch, c.Patch}, Strides: [3]int{2, c.Patch, c.Patch}, NoBias: noBias}
-}
-
-func qwenBlocks(c family.Transformer, norm, mlp tape.Layer) tape.Layer {
-	return tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
-		tape.As("norm1", norm),
-		tape.As("norm2", norm),
-		tape.As("attn", layer.Attention{Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Packed: true, Names: &layer.AttentionNames{Packed: "qkv", Out: "proj"}}),
-		tape.As("mlp", mlp),
-	}}
-}
-
-// merger merges patches and projects them to the width that the tower's settings say, which is the text's in a model
-// that runs.
-func merger(c family.Transformer, norm tape.Layer, width int) tape.Layer {
-	wide := merged(c)
-	return tape.Sequential{
-		tape.As("norm", norm),
-		tape.As("linear_fc1", layer.Linear{In: wide, Out: wide}),
-		tape.As("linear_fc2", layer.Linear{In: wide, Out: setting.Or(c.EmbedDim, width)}),
-	}
-}
-
 // packed says what Qwen's towers have that others have not.
 type packed struct {
 	frames   int  // that a patch covers
@@ -81,31 +42,16 @@ func packedOf(c family.Transformer) packed {
 }
 
 func qwen2Tower(c family.Transformer, width int) []tape.Layer {
-	return packedTower(c, width, layer.LayerNorm{Size: c.Hidden}, layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseQuickGELU)})
+	return qwenMerged(c, width, layer.LayerNorm{Size: c.Hidden}, layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, layer.UseQuickGELU)})
 }
 
 func qwen25Tower(c family.Transformer, width int) []tape.Layer {
-	return packedTower(c, width, layer.RMSNorm{Size: c.Hidden, Unfused: true}, layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Bias: true, Activation: c.Activation})
+	return qwenMerged(c, width, layer.RMSNorm{Size: c.Hidden, Unfused: true}, layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN, Bias: true, Activation: c.Activation})
 }
 
-// packedTower reads the patches of all images in one sequence. Attention runs for one image after
-// another, so that the dimension of images stands for these runs.
-func packedTower(c family.Transformer, width int, norm, mlp tape.Layer) []tape.Layer {
+// qwenMerged is a tower that merges patches after its last block.
+func qwenMerged(c family.Transformer, width int, norm, mlp tape.Layer) []tape.Layer {
 	own, wide, out := packedOf(c), merged(c), setting.Or(c.EmbedDim, width)
-	kernels := [3]int{own.frames, c.Patch, c.Patch}
-	parts := tape.Sequential{
-		tape.As("patch_embed.proj", layer.Conv3d{In: c.Channels, Out: c.Hidden, Kernels: kernels, Strides: kernels, NoBias: true}),
-		tape.As("rotary_pos_emb", family.Frequencies{N: c.HeadWidth() / 4}),
-		tape.As("blocks", tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
-			tape.Skip(tape.As("norm1", norm), tape.As("attn", layer.Attention{
-				Hidden: c.Hidden, Heads: c.Heads, Plain: c.Plain, Packed: true, Rotary: true, PerText: true, Tables: alloc.Float32, Joined: true,
-				Names: &layer.AttentionNames{Packed: "qkv", Out: "proj"},
-			})),
-			tape.Skip(tape.As("norm2", norm), tape.As("mlp", mlp)),
-		}}),
-		tape.As("merger.ln_q", norm),
-		tape.As("merger.mlp", tape.Sequential{layer.Linear{In: wide, Out: wide}, layer.GELU{}, layer.Linear{In: wide, Out: out}}),
-	}
 	// ordered puts merged squares of this many elements in another order, and keeps their numbers.
 	ordered := func(f *tape.Flow, x tape.Tensor, each int) tape.Tensor {
 		if !own.windowed {
@@ -115,18 +61,60 @@ func packedTower(c family.Transformer, width int, norm, mlp tape.Layer) []tape.L
 		squares := max(1, int(n)/max(1, each))
 		return f.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOwn: []tape.Own{{Shape: alloc.Shape{squares}, DType: alloc.Int64}}})
 	}
+	return packedTower(c, packedParts{
+		norm: norm, mlp: mlp, unbiased: true, frames: own.frames,
+		beside: tape.Sequential{
+			tape.As("merger.ln_q", norm),
+			tape.As("merger.mlp", tape.Sequential{layer.Linear{In: wide, Out: wide}, layer.GELU{}, layer.Linear{In: wide, Out: out}}),
+		},
+		before: func(f *tape.Flow, x tape.Tensor) tape.Tensor { return ordered(f, x, wide) },
+		after: func(f *tape.Flow, states []tape.Tensor) tape.Tensor {
+			x := states[len(states)-1]
+			family.Return(f.Tape, x)
+			x = f.Call("merger.mlp", f.View(f.Call("merger.ln_q", x), 1, -1, wide))
+			return ordered(f, x, out)
+		},
+	})
+}
+
+// packedParts says where towers that read packed patches differ.
+type packedParts struct {
+	norm, mlp tape.Layer // of a block
+	frames    int        // that a patch covers
+	unbiased  bool       // the convolution has no bias
+	attention func(*layer.Attention)
+	beside    tape.Sequential                                      // parts beside the convolution and the blocks
+	before    func(f *tape.Flow, x tape.Tensor) tape.Tensor        // between the convolution and the blocks
+	after     func(f *tape.Flow, states []tape.Tensor) tape.Tensor // from what goes into the blocks, and each block's output, to vectors for the text
+}
+
+// packedTower reads the patches of all images in one sequence. Attention runs for one image after
+// another, so that the dimension of images stands for these runs.
+func packedTower(c family.Transformer, p packedParts) []tape.Layer {
+	kernels := [3]int{p.frames, c.Patch, c.Patch}
+	attention := layer.Attention{
+		Hidden: c.Hidden, Heads: c.Heads, Plain: c.Plain, Packed: true, Rotary: true, PerText: true, Tables: alloc.Float32, Joined: true,
+		Names: &layer.AttentionNames{Packed: "qkv", Out: "proj"},
+	}
+	if p.attention != nil {
+		p.attention(&attention)
+	}
+	parts := append(tape.Sequential{
+		tape.As("patch_embed.proj", layer.Conv3d{In: c.Channels, Out: c.Hidden, Kernels: kernels, Strides: kernels, NoBias: p.unbiased}),
+		tape.As("rotary_pos_emb", family.Frequencies{N: c.HeadWidth() / 4}),
+		tape.As("blocks", tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
+			tape.Skip(tape.As("norm1", p.norm), tape.As("attn", attention)),
+			tape.Skip(tape.As("norm2", p.norm), tape.As("mlp", p.mlp)),
+		}}),
+	}, p.beside...)
 	return []tape.Layer{tape.As("visual", tape.Module{Name: "VisionModel", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		images := 1
 		if c.Prompt != nil && len(c.Prompt.Shape) > 0 {
 			images = max(1, x.Dim(0)*c.Prompt.Count/max(1, c.Prompt.Shape[0]))
 		}
-		x = f.Call("patch_embed.proj", f.View(x, -1, c.Channels, own.frames, c.Patch, c.Patch))
-		x = ordered(f, f.View(x, images, -1, c.Hidden), wide)
-		states := throughBlocks(f, "blocks", c.Blocks, x)
-		x = states[len(states)-1]
-		family.Return(f.Tape, x)
-		x = f.Call("merger.mlp", f.View(f.Call("merger.ln_q", x), 1, -1, wide))
-		return ordered(f, x, out)
+		x = f.Call("patch_embed.proj", f.View(x, -1, c.Channels, p.frames, c.Patch, c.Patch))
+		x = p.before(f, f.View(x, images, -1, c.Hidden))
+		return p.after(f, throughBlocks(f, "blocks", c.Blocks, x))
 	}}), family.Listed}
 }
 
@@ -136,7 +124,12 @@ func bounded(factors ...int) int { return int(min(setting.FLOPs(factors...), set
 // qwenLook is that of an image that is scaled so that its sides are whole merged squares and its pixels
 // within bounds (image_processing_qwen2_vl.py, smart_resize). A token stands for each square.
 func qwenLook(c family.Transformer) (family.Look, error) {
-	const least, most, longest = 56 * 56, 28 * 28 * 1280, 200
+	return packedLook(c, packedOf(c).frames, 56*56, 28*28*1280)
+}
+
+// packedLook is the look of an image that has at least and at most so many pixels.
+func packedLook(c family.Transformer, frames int, least, most float64) (family.Look, error) {
+	const longest = 200
 	width, height := float64(c.Prompt.Width), float64(c.Prompt.Height)
 	if math.Max(width, height) > longest*math.Min(width, height) {
 		return family.Look{}, fmt.Errorf("one side is more than %d times as long as the other", longest)
@@ -151,23 +144,8 @@ func qwenLook(c family.Transformer) (family.Look, error) {
 		by := math.Sqrt(least / (width * height))
 		wide, high = math.Ceil(width*by/square)*square, math.Ceil(height*by/square)*square
 	}
-	own, squares := packedOf(c), int(wide/square)*int(high/square)
-	return family.Look{Tokens: squares, Sized: true, Shape: []int{bounded(squares, c.Merge, c.Merge), bounded(c.Channels, own.frames, c.Patch, c.Patch)}}, nil
-}
-
-// taps is the number of blocks of a tower whose outputs are also given to the text.
-type taps int
-
-func qwen3Tower(c family.Transformer, width int, d *tape.Declaration) {
-	d.Layer("patch_embed", qwenPatches(c, false))
-	d.Layer("pos_embed", layer.Embedding{Num: c.Positions, Dim: c.Hidden})
-	d.Layer("blocks", qwenBlocks(c, layer.LayerNorm{Size: c.Hidden}, layer.MLP{Hidden: c.Hidden, FFN: c.FFN}))
-	d.Layer("merger", merger(c, layer.LayerNorm{Size: c.Hidden}, width))
-	n := 0
-	if own := family.Own[taps](c); own != nil {
-		n = int(*own)
-	}
-	d.Layer("deepstack_merger_list", tape.Repeat{N: n, Layer: merger(c, layer.LayerNorm{Size: merged(c)}, width)})
+	squares := int(wide/square) * int(high/square)
+	return family.Look{Tokens: squares, Sized: true, Shape: []int{bounded(squares, c.Merge, c.Merge), bounded(c.Channels, frames, c.Patch, c.Patch)}}, nil
 }
 
 // qwenMerger reads the width of the merger's output, whose key is out.
@@ -214,40 +192,4 @@ func readPacked(v *family.Config) *packed {
 	var own packed
 	v.Number(&own.frames, "temporal_patch_size", 2)
 	return &own
-}
-
-func readQwen3VL(c *family.Config, a *family.Model) {
-	a.Batched = true
-	qwen3VLSettings(c, a, "Qwen3VLForConditionalGeneration", "qwen3_vl_text", "qwen3_vl_vision", 3)
-}
-
-func readQwen3VLMoE(c *family.Config, a *family.Model) {
-	a.Batched = true
-	qwen3VLSettings(c, a, "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe_text", "qwen3_vl_moe_vision", 3)
-}
-
-func readQwen35VL(c *family.Config, a *family.Model) {
-	qwen3VLSettings(c, a, "Qwen3_5ForConditionalGeneration", "qwen3_5_text", "qwen3_5_vision", 0)
-}
-
-func readQwen35MoEVL(c *family.Config, a *family.Model) {
-	qwen3VLSettings(c, a, "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text", "qwen3_5_moe_vision", 0)
-}
-
-// qwen3VLSettings reads Qwen3-VL and its successors. usual is the default for the tower's taps.
-func qwen3VLSettings(c *family.Config, a *family.Model, head, text, vision string, usual taps) {
-	imageText{head: head, text: text, vision: vision, numbers: func(v, _ *family.Config, t *family.Model) {
-		qwenTower(v, &t.Transformer, "hidden_size")
-		qwenMerger(v, &t.Transformer, "out_hidden_size")
-		if n := v.Whole("temporal_patch_size", 2); n != 2 {
-			v.Unknown("temporal_patch_size", strconv.Itoa(n))
-		}
-		n := usual
-		if own := v.List("deepstack_visual_indexes"); own != nil {
-			n = taps(len(own))
-		}
-		t.Own = &n
-		v.Number(&t.FFN, "intermediate_size", 0)
-		v.Number(&t.Positions, "num_position_embeddings", 2304)
-	}}.read(c, a)
 }
