@@ -297,6 +297,15 @@ func LatentSide(pixels, unit int) (int, error) {
 	return pixels / latentScale, nil
 }
 
+// LatentFrames returns the number of latent frames that so many frames become. The first stays alone, and of the others
+// rate become one.
+func LatentFrames(frames, rate int) (int, error) {
+	if frames < 1 || (frames-1)%rate != 0 {
+		return 0, fmt.Errorf("want a multiple of %d frames and one", rate)
+	}
+	return (frames-1)/rate + 1, nil
+}
+
 // each returns a function that is true for every n-th layer.
 func each(n int) func(layer int) bool {
 	return func(layer int) bool { return (layer+1)%n == 0 }

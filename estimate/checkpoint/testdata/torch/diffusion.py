@@ -27,9 +27,15 @@ def build(config, dtype):
     return getattr(diffusers, config["_class_name"])(**known).to(dtype)
 
 
+# Latent side and frames of models that make videos, and of images whose config has no size.
+SIDE, FRAMES = 8, 3
+
+
 def inputs(model, dtype):
     c, time = model.config, torch.ones(BATCH, dtype=dtype)
     name = type(model).__name__
+    if made := videos(model, dtype, time):
+        return made
     if name == "PixArtTransformer2DModel":
         sized = {"resolution": torch.ones(BATCH, 2, dtype=dtype), "aspect_ratio": torch.ones(BATCH, 1, dtype=dtype)}
         return {
@@ -76,8 +82,45 @@ def inputs(model, dtype):
     return made
 
 
+def videos(model, dtype, time):
+    """The inputs of the models that make videos, and of those whose config has no size."""
+    c, name = model.config, type(model).__name__
+    video = lambda channels: torch.randn(BATCH, channels, FRAMES, SIDE, SIDE, dtype=dtype)
+    text = lambda width: torch.randn(BATCH, TEXT, width, dtype=dtype)
+    if name == "AutoencoderKLFlux2":
+        return {"z": torch.randn(BATCH, c.latent_channels, SIDE, SIDE, dtype=dtype)}
+    if name.startswith("AutoencoderKL") and name != "AutoencoderKL":
+        frames = 1 if name == "AutoencoderKLQwenImage" else FRAMES
+        given = {"z": video(c.latent_channels if "latent_channels" in c else c.z_dim)[:, :, :frames]}
+        return {**given, "temb": time} if c.get("timestep_conditioning") else given
+    if name == "WanTransformer3DModel":
+        given = {"hidden_states": video(c.in_channels), "encoder_hidden_states": text(c.text_dim), "timestep": time}
+        if c.image_dim:
+            given["encoder_hidden_states"] = torch.randn(BATCH, 512, c.text_dim, dtype=dtype)
+            given["encoder_hidden_states_image"] = torch.randn(BATCH * (2 if c.pos_embed_seq_len else 1), c.pos_embed_seq_len or 257, c.image_dim, dtype=dtype)
+        return given
+    if name == "HunyuanVideoTransformer3DModel":
+        return {
+            "hidden_states": video(c.in_channels), "encoder_hidden_states": text(c.text_embed_dim), "timestep": time,
+            "encoder_attention_mask": torch.ones(BATCH, TEXT, dtype=torch.int64),
+            "pooled_projections": torch.randn(BATCH, c.pooled_projection_dim, dtype=dtype),
+            "guidance": time if c.guidance_embeds else None,
+        }
+    if name == "LTXVideoTransformer3DModel":
+        return {
+            "hidden_states": torch.randn(BATCH, FRAMES * SIDE * SIDE, c.in_channels, dtype=dtype), "encoder_hidden_states": text(c.caption_channels),
+            "timestep": time, "encoder_attention_mask": torch.ones(BATCH, TEXT, dtype=torch.int64), "num_frames": FRAMES, "height": SIDE, "width": SIDE,
+        }
+    if name == "ZImageTransformer2DModel":
+        return {
+            "x": list(torch.randn(BATCH, c.in_channels, 1, SIDE, SIDE, dtype=dtype)), "t": time, "cap_feats": list(text(c.cap_feat_dim)),
+            "patch_size": c.all_patch_size[0], "f_patch_size": c.all_f_patch_size[0],
+        }
+    return None
+
+
 def forward(model, given):
-    if isinstance(model, diffusers.AutoencoderKL):
+    if type(model).__name__.startswith("AutoencoderKL"):
         return model.decode(**given, return_dict=False)[0]
     return model(**given, return_dict=False)[0]
 
@@ -121,6 +164,20 @@ def training_peak(model, dtype):
     return peak(step)
 
 
+def batched(given):
+    """A list of tensors as one."""
+    return torch.stack(given) if isinstance(given, list) else given
+
+
+@torch.no_grad()
+def inference_peak(model, dtype):
+    """That of a forward pass beyond weights and input; the output is held."""
+    given = inputs(model, dtype)
+    forward(model, given)  # makes tables
+    held = []
+    return peak(lambda: held.append(forward(model, given)))
+
+
 def count(config):
     with torch.device("meta"):
         return sum(p.numel() for p in build(config, torch.float32).parameters())
@@ -130,6 +187,10 @@ def measure(config):
     result = {"params": count(config), "kept": {}}
     for dtype in (torch.float32, torch.bfloat16):
         model, name = build(config, dtype).train(), str(dtype).removeprefix("torch.")
+        if shapes := [list(t.shape) for t in map(batched, (videos(model, dtype, None) or {}).values()) if isinstance(t, torch.Tensor) and t.dim() > 2]:
+            result["shapes"] = shapes
+            result.setdefault("inference", {})[name] = inference_peak(model.eval(), dtype)
+            continue
         result["kept"][name] = kept(model, dtype)
         if not isinstance(model, diffusers.AutoencoderKL):  # which is not trained here
             result.setdefault("peak", {})[name] = training_peak(model, dtype)

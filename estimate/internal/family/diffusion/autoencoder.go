@@ -23,24 +23,40 @@ var autoencoderFamily = &family.Family{
 // counted, but it does not run.
 type Autoencoder struct {
 	Channels    []int // of the encoder's blocks, such as 128, 256, 512 and 512
+	Decoder     []int // of the decoder's blocks, in the order of the encoder's; nil means those
 	Latent      int   // channels of a latent image
 	Side        int   // usual side of its latent images
 	Image       int   // channels of an image; 0 means 3
+	Out         int   // channels of an image that it makes; 0 means Image
 	Depth       int   // residual blocks in each of the encoder's blocks; the decoder's have one more; 0 means 2
 	Groups      int   // of the norms; 0 means 32
 	NoQuant     bool  // there is no convolution after the encoder and before the decoder
+	Quant       Quant // which of these convolutions there are, unless NoQuant
+	Normed      int   // channels of the norm that the pipeline applies to latent images; 0 means none
 	NoAttention bool  // both have no attention in the middle
 	// Upcast computes the enlargement of bfloat16 images in float32, as diffusers did until
 	// September 2024 (github.com/huggingface/diffusers/pull/9480).
 	Upcast bool
 }
 
+// Quant says which convolutions an autoencoder has between its parts and the latent images.
+type Quant uint8
+
+const (
+	BothQuant   Quant = iota
+	OnlyEncoder       // after the encoder
+	OnlyDecoder       // before the decoder
+)
+
 // maxLevels bounds the blocks of a convolutional model that change the resolution.
 const maxLevels = 16
 
 // Layers returns the model's layers. Model reports numbers that make no sense.
 func (a Autoencoder) Layers() []tape.Layer {
-	if len(a.Channels) == 0 || len(a.Channels) > maxLevels {
+	if a.Decoder == nil {
+		a.Decoder = a.Channels
+	}
+	if len(a.Channels) == 0 || max(len(a.Channels), len(a.Decoder)) > maxLevels || len(a.Decoder) == 0 {
 		return []tape.Layer{tape.Wrong("Channels are none or more than 16")}
 	}
 	if a.Depth < 0 || a.Depth > maxDenoiserBlocks {
@@ -49,10 +65,16 @@ func (a Autoencoder) Layers() []tape.Layer {
 	a.Image, a.Depth, a.Groups = setting.Or(a.Image, 3), setting.Or(a.Depth, 2), setting.Or(a.Groups, 32)
 	parts := tape.Sequential{tape.As("encoder", a.encoder())}
 	decode := []string{"decoder"}
-	if !a.NoQuant {
+	if !a.NoQuant && a.Quant != OnlyDecoder {
 		twice := 2 * min(a.Latent, setting.MaxField/2)
-		parts = append(parts, tape.As("quant_conv", layer.Conv2d{In: twice, Out: twice, Kernel: 1}), tape.As("post_quant_conv", layer.Conv2d{In: a.Latent, Out: a.Latent, Kernel: 1}))
+		parts = append(parts, tape.As("quant_conv", layer.Conv2d{In: twice, Out: twice, Kernel: 1}))
+	}
+	if !a.NoQuant && a.Quant != OnlyEncoder {
+		parts = append(parts, tape.As("post_quant_conv", layer.Conv2d{In: a.Latent, Out: a.Latent, Kernel: 1}))
 		decode = []string{"post_quant_conv", "decoder"}
+	}
+	if a.Normed != 0 {
+		parts = append(parts, tape.As("bn", layer.BatchNorm{Features: a.Normed, NoAffine: true}))
 	}
 	parts = append(parts, tape.As("decoder", a.decoder()))
 	return []tape.Layer{tape.Inline(tape.Module{Name: "Autoencoder", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
@@ -78,16 +100,16 @@ func (a Autoencoder) encoder() tape.Layer {
 }
 
 func (a Autoencoder) decoder() tape.Layer {
-	in := a.Channels[len(a.Channels)-1]
+	in := a.Decoder[len(a.Decoder)-1]
 	parts := tape.Sequential{tape.As("conv_in", threeByThree(a.Latent, in)), a.middle(in)}
-	for i, out := range slices.Backward(a.Channels) {
+	for i, out := range slices.Backward(a.Decoder) {
 		block := a.resnets(in, out, a.Depth+1)
 		if i > 0 {
 			block = append(block, tape.As("upsamplers.0", tape.Sequential{tape.Inline(enlarged{a.Upcast}), tape.As("conv", threeByThree(out, out))}))
 		}
-		parts, in = append(parts, tape.As("up_blocks."+strconv.Itoa(len(a.Channels)-1-i), block)), out
+		parts, in = append(parts, tape.As("up_blocks."+strconv.Itoa(len(a.Decoder)-1-i), block)), out
 	}
-	return append(parts, a.end(in, a.Image)...)
+	return append(parts, a.end(in, setting.Or(a.Out, a.Image))...)
 }
 
 // resnets returns n residual blocks.
@@ -190,22 +212,39 @@ func (a Autoencoder) Resized(side int) (family.Images, error) {
 	return a, err
 }
 
+// Latents are latent images of this side.
+func (a Autoencoder) Latents(batch, side, _ int) []int { return []int{batch, a.Latent, side, side} }
+
 func readAutoencoder(c *family.Config, a *family.Model) {
-	widths, depth, groups := convolutions(c, 1)
-	m := Autoencoder{Channels: widths, Depth: depth, Groups: groups, NoAttention: !c.Flag("mid_block_add_attention", true), NoQuant: !c.Flag("use_post_quant_conv", true)}
-	if c.Flag("use_quant_conv", true) == m.NoQuant {
+	m := imageAutoencoder(c)
+	switch {
+	case m.Quant != BothQuant:
 		c.Unknown("use_quant_conv, use_post_quant_conv", "one of the two")
-	}
-	out, sample := 0, 0
-	c.Number(&m.Image, "in_channels", 3)
-	c.Number(&out, "out_channels", 3)
-	c.Number(&m.Latent, "latent_channels", 4)
-	c.Number(&sample, "sample_size", 32)
-	if out != m.Image {
+	case m.Out != m.Image:
 		c.Unknown("out_channels", "another number than in_channels")
 	}
+	a.Images = m
+}
+
+// imageAutoencoder reads what all autoencoders of images have.
+func imageAutoencoder(c *family.Config) Autoencoder {
+	widths, depth, groups := convolutions(c, 1)
+	m := Autoencoder{Channels: widths, Depth: depth, Groups: groups, NoAttention: !c.Flag("mid_block_add_attention", true)}
+	switch encodes, decodes := c.Flag("use_quant_conv", true), c.Flag("use_post_quant_conv", true); {
+	case encodes && !decodes:
+		m.Quant = OnlyEncoder
+	case decodes && !encodes:
+		m.Quant = OnlyDecoder
+	default:
+		m.NoQuant = !encodes
+	}
+	sample := 0
+	c.Number(&m.Image, "in_channels", 3)
+	c.Number(&m.Out, "out_channels", 3)
+	c.Number(&m.Latent, "latent_channels", 4)
+	c.Number(&sample, "sample_size", 32)
 	blockKinds(c, "down_block_types", len(widths), "DownEncoderBlock2D")
 	blockKinds(c, "up_block_types", len(widths), "UpDecoderBlock2D")
 	m.Side = max(1, sample>>(len(widths)-1))
-	a.Images = m
+	return m
 }

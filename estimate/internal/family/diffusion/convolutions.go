@@ -32,18 +32,8 @@ func perBlock(c *family.Config, key string, n, without int) []int {
 }
 
 // convolutions reads the widths of the blocks and what else all convolutional models of diffusers have.
-func convolutions(c *family.Config, depth int) (widths []int, layers, groups int) {
-	var blocks []family.Whole
-	c.Decode("block_out_channels", &blocks)
-	if len(blocks) == 0 || len(blocks) > 16 {
-		c.Fail("block_out_channels", "it has %d entries: want 1 to 16", len(blocks))
-		blocks = []family.Whole{1}
-	}
-	for _, n := range blocks {
-		width := 0
-		c.Bounded(&width, "block_out_channels", int(n))
-		widths = append(widths, width)
-	}
+func convolutions(c *family.Config, depth int) (channels []int, layers, groups int) {
+	channels = widths(c, "block_out_channels")
 	if act := cmp.Or(c.Word("act_fn"), "silu"); act != "silu" && act != "swish" {
 		c.Unknown("act_fn", act)
 	}
@@ -52,7 +42,22 @@ func convolutions(c *family.Config, depth int) (widths []int, layers, groups int
 	if layers > family.MaxBlocks {
 		c.Fail("layers_per_block", "%d blocks, more than %d", layers, family.MaxBlocks)
 	}
-	return widths, layers, groups
+	return channels, layers, groups
+}
+
+// widths reads the widths of 1 to 16 blocks.
+func widths(c *family.Config, key string) []int {
+	var blocks []family.Whole
+	c.Decode(key, &blocks)
+	if len(blocks) == 0 || len(blocks) > maxLevels {
+		c.Fail(key, "it has %d entries: want 1 to %d", len(blocks), maxLevels)
+		return []int{1}
+	}
+	widths := make([]int, len(blocks))
+	for i, n := range blocks {
+		c.Bounded(&widths[i], key, int(n))
+	}
+	return widths
 }
 
 // blockKinds reads the kinds of n blocks, each of which must be one of known.

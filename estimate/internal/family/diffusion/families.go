@@ -5,4 +5,5 @@ import "github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 // Families are those of this package.
 var Families = []*family.Family{
 	Flux, Flux2, SD3, PixArt, QwenImage, uNetFamily, autoencoderFamily, pipelineFamily,
+	flux2AutoencoderFamily, wanAutoencoderFamily, hunyuanAutoencoderFamily, ltxAutoencoderFamily,
 }

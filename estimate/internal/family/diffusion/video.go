@@ -1,0 +1,91 @@
+package diffusion
+
+import (
+	"fmt"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
+)
+
+// Clip is the size of latent videos, which an autoencoder of videos decodes.
+type Clip struct {
+	Side   int // of each frame
+	Frames int
+	Scale  int // pixels along a side that become one of a latent frame
+	Rate   int // frames that become one latent frame; the first frame stays alone
+}
+
+// resized returns the clip for frames of another side, in pixels.
+func (c Clip) resized(side int) (Clip, error) {
+	if side%c.Scale != 0 {
+		return c, fmt.Errorf("want a multiple of %d pixels", c.Scale)
+	}
+	c.Side = side / c.Scale
+	return c, nil
+}
+
+// filmed returns the clip for videos of another length, in frames.
+func (c Clip) filmed(frames int) (Clip, error) {
+	var err error
+	c.Frames, err = family.LatentFrames(frames, c.Rate)
+	return c, err
+}
+
+// LatentSide is the side of the latent frames.
+func (c Clip) LatentSide() int { return c.Side }
+
+// inputs are latent videos with this many channels.
+func (c Clip) inputs(batch, channels int) []family.Input {
+	return []family.Input{family.Reals(batch, channels, c.Frames, c.Side, c.Side)}
+}
+
+// decoding is a model of an encoder, which does not run, and a decoder.
+func decoding(name string, parts tape.Sequential, run func(f *tape.Flow, x tape.Tensor) tape.Tensor) []tape.Layer {
+	return []tape.Layer{tape.Inline(tape.Module{Name: name, Parts: parts, Run: run})}
+}
+
+// tooDeep reports whether a model of convolutions has more blocks than any file may ask for.
+func tooDeep(levels int, depths ...int) bool {
+	for _, depth := range depths {
+		if depth < 0 || depth > maxDenoiserBlocks {
+			return true
+		}
+	}
+	return levels < 1 || levels > maxLevels
+}
+
+// padded is x with so many frames, rows and columns more.
+func padded(t *tape.Tape, x tape.Tensor, frames, rows, columns int) tape.Tensor {
+	shape := t.Resized(x.Shape, x.Dim(2)+frames, x.Dim(3)+rows, x.Dim(4)+columns)
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape})
+}
+
+// framewise is x, (batch, channels, frames, height, width), as one image for each frame.
+func framewise(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	y := f.Permute(x, 0, 2, 1, 3, 4)
+	if x.Dim(2) > 1 {
+		y = f.Copy(y)
+	}
+	return f.View(y, x.Dim(0)*x.Dim(2), x.Dim(1), x.Dim(3), x.Dim(4))
+}
+
+// filmwise is the reverse of framewise.
+func filmwise(f *tape.Flow, x tape.Tensor, batch int) tape.Tensor {
+	return f.Permute(f.View(x, batch, -1, x.Dim(1), x.Dim(2), x.Dim(3)), 0, 2, 1, 3, 4)
+}
+
+// cube is a convolution over frames, rows and columns that pads nothing itself.
+func cube(in, out, kernel int) layer.Conv3d {
+	return layer.Conv3d{In: in, Out: out, Kernel: kernel}
+}
+
+// times is n x m, at most the largest size of a layer.
+func times(n, m int) int { return int(min(setting.FLOPs(n, m), setting.MaxField)) }
+
+// inFloat32 runs a layer on x in float32 and casts what it returns back.
+func inFloat32(f *tape.Flow, x tape.Tensor, run func(x tape.Tensor) tape.Tensor) tape.Tensor {
+	return f.In(x.DType, run(f.In(alloc.Float32, x)))
+}
