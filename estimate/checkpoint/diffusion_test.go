@@ -17,8 +17,10 @@ import (
 // are the parameters alone.
 type measuredDenoiser struct {
 	measuredFamily
-	Text  int // tokens
-	Known bool
+	Text      int // tokens
+	Known     bool
+	Shapes    [][]int                // of what a model of videos reads, or one whose config has no size
+	Inference map[string]alloc.Bytes // the peak of such a model's forward pass, by element type, beyond what was there before it
 }
 
 // inputs are those that diffusion.py gives the model: of FLUX 64 places. An autoencoder is not trained, and has no Peak.
@@ -44,6 +46,10 @@ func TestDenoisersAsPyTorchHasThem(t *testing.T) {
 				assert.Equal(t, m.Params, r.Params.Count)
 				return
 			}
+			if len(m.Shapes) > 0 {
+				m.checkInference(t, c)
+				return
+			}
 			require.NotEmpty(t, m.Kept)
 			for dtype, kept := range m.Kept {
 				d, err := alloc.ParseDType(dtype)
@@ -64,12 +70,34 @@ func TestDenoisersAsPyTorchHasThem(t *testing.T) {
 	}
 }
 
+// checkInference checks the peak of a forward pass without gradients against the bounds that the report prints.
+func (m measuredDenoiser) checkInference(t *testing.T, c *File) {
+	t.Helper()
+	var inputs []estimate.Option
+	for _, shape := range m.Shapes {
+		inputs = append(inputs, estimate.InputShape(shape...))
+	}
+	require.NotEmpty(t, m.Inference)
+	for dtype, measured := range m.Inference {
+		d, err := alloc.ParseDType(dtype)
+		require.NoError(t, err)
+		r, err := c.Report(append(inputs, estimate.OnCPU(), estimate.Precision(d))...)
+		require.NoError(t, err)
+		assert.Equal(t, m.Params, r.Params.Count)
+		at := r.Inference
+		before := at.Weights + at.Buffers + at.Input
+		t.Logf("%s: measured %d, estimated %d (%+.1f %%)", dtype, measured, at.Peak.Bytes-before, 100*float64(at.Peak.Bytes-before-measured)/float64(measured))
+		assert.LessOrEqual(t, before+measured, at.Peak.Upper, "%s: the upper bound of %v", dtype, at.Peak.Bytes)
+		assert.GreaterOrEqual(t, before+measured, at.Peak.Lower, "%s: the lower bound of %v", dtype, at.Peak.Bytes)
+	}
+}
+
 // Settings that make another model than those known are refused by their key, and sizes that do not go together.
 func TestDenoisersThatAreNotKnown(t *testing.T) {
 	unet := `"_class_name": "UNet2DConditionModel", "block_out_channels": [32, 64], "down_block_types": ["DownBlock2D", "CrossAttnDownBlock2D"], "up_block_types": ["CrossAttnUpBlock2D", "UpBlock2D"]`
 	vae := `"_class_name": "AutoencoderKL", "block_out_channels": [32], "down_block_types": ["DownEncoderBlock2D"], "up_block_types": ["UpDecoderBlock2D"]`
 	for text, key := range map[string]string{
-		`"_class_name": "WanTransformer3DModel"`:                                                                                            `_class_name: "WanTransformer3DModel"`,
+		`"_class_name": "MochiTransformer3DModel"`:                                                                                          `_class_name: "MochiTransformer3DModel"`,
 		`"_class_name": "Flux2Transformer2DModel", "timestep_guidance_channels": 128`:                                                       "timestep_guidance_channels",
 		`"_class_name": "FluxTransformer2DModel", "num_single_layers": 5000`:                                                                "num_single_layers",
 		`"_class_name": "FluxTransformer2DModel", "num_layers": -1`:                                                                         "num_layers",

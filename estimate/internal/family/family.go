@@ -43,7 +43,9 @@ type Family struct {
 	Usual   int  // usual length of the input; 0 means that of texts
 	Padding int  // learned positions before the first token
 	Images  bool // it reads images and no text
-	Makes   bool // it makes images
+	Makes   bool // it makes images, or videos
+	Scale   int  // pixels along a side that become one of the latent images it makes; 0 means 8
+	Rate    int  // frames that become one of the latent videos it makes; 0 means that it makes images
 	Patched bool // only whole patches of an image are read
 	Heads   headNorms
 }

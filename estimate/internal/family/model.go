@@ -26,6 +26,7 @@ type Model struct {
 	Assumed []string
 	Float32 setting.Float32Parts
 	latent  int // side of the latent image that FLUX makes; 0 means the usual one
+	frames  int // of the latent video that it makes; 0 means the usual number
 }
 
 // Objective is what a config.json says about the loss of a model's class, beside the sizes.
@@ -138,6 +139,9 @@ func (a *Model) LatentSide() int {
 	return cmp.Or(a.latent, a.Image, usualSide)
 }
 
+// LatentFrames returns the number of frames of the latent video that the model makes.
+func (a *Model) LatentFrames(usual int) int { return cmp.Or(a.frames, usual) }
+
 // MaxBlocks bounds the blocks and the experts that a file can ask for. The largest models have some
 // hundreds.
 const MaxBlocks = 1024
@@ -237,9 +241,10 @@ func (a *Model) Resize(side int) error {
 	if a.Image > 0 {
 		patch = a.Patch
 	}
-	latent, err := LatentSide(side, 1)
+	scale := cmp.Or(a.Family.Scale, latentScale)
+	latent, err := scaledSide(side, scale, 1)
 	if err == nil {
-		_, err = LatentSide(side, patch)
+		_, err = scaledSide(side, scale, patch)
 	}
 	switch {
 	case err != nil:
@@ -291,10 +296,39 @@ const (
 // LatentSide returns the side of the latent image for a side in pixels, which must be a multiple of
 // unit latent pixels.
 func LatentSide(pixels, unit int) (int, error) {
-	if pixels%(unit*latentScale) != 0 {
-		return 0, fmt.Errorf("want a multiple of %d pixels", unit*latentScale)
+	return scaledSide(pixels, latentScale, unit)
+}
+
+// scaledSide is LatentSide where this many pixels become one of the latent image.
+func scaledSide(pixels, scale, unit int) (int, error) {
+	if pixels%(unit*scale) != 0 {
+		return 0, fmt.Errorf("want a multiple of %d pixels", unit*scale)
 	}
-	return pixels / latentScale, nil
+	return pixels / scale, nil
+}
+
+// Film sets the number of frames of the videos that the model makes.
+func (a *Model) Film(frames int) error {
+	if frames < 1 || frames > LargestNumber {
+		return fmt.Errorf("want 1 to %d frames", LargestNumber)
+	}
+	if i, ok := a.Images.(interface {
+		Filmed(frames int) (Images, error)
+	}); ok {
+		filmed, err := i.Filmed(frames)
+		if err == nil {
+			a.Images = filmed
+		}
+		return err
+	}
+	if a.Images != nil || a.Family.OrLlama().Rate == 0 {
+		return fmt.Errorf("a %s model makes no videos", a.Type)
+	}
+	n, err := LatentFrames(frames, a.Family.Rate)
+	if err == nil {
+		a.frames = n
+	}
+	return err
 }
 
 // LatentFrames returns the number of latent frames that so many frames become. The first stays alone, and of the others

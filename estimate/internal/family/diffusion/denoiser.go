@@ -188,8 +188,8 @@ func denoiserSettings(c *family.Config, a *family.Model, heads, headSize, blocks
 	c.Times(&a.Hidden, "attention_head_dim", a.Heads, float64(a.HeadSize))
 }
 
-// Denoiser is what a transformer that makes images from noise has besides the numbers of a
-// Transformer (Flux, Flux2, QwenImage, SD3, PixArt). In FLUX, Blocks counts the blocks with two
+// Denoiser is what a transformer that makes images or videos from noise has besides the numbers of a
+// Transformer (Flux, Flux2, QwenImage, SD3, PixArt, Wan, HunyuanVideo, LTXVideo, ZImage). In FLUX, Blocks counts the blocks with two
 // streams. Channels are those of the input.
 //
 // The layers read two inputs: the noisy image, and the text as its encoder returns it, (batch,
@@ -203,8 +203,22 @@ type Denoiser struct {
 	SingleBlocks int  // blocks with one stream, after those with two (Flux, Flux2)
 	Guided       bool // the guidance strength is embedded (Flux, Flux2)
 	Sized        bool // the image's size and ratio are embedded (PixArt)
-	Out          int  // channels of the output; 0 means Channels
+	Along        int  // latent frames of a patch (Wan, HunyuanVideo)
+	TimeDim      int  // numbers that encode a timestep; 0 means 256 (Wan)
+	Rotary       int  // positions of the rotary tables along each axis (Wan)
+	NormsCross   bool // there is a norm before the attention to the text (Wan), or norms have weights (LTXVideo)
+	NoBias       bool // queries, keys and values have no biases (LTXVideo)
+	NoOutBias    bool // nor has the output of attention (LTXVideo)
+	ImageDim     int  // width of the embedded image from which a video begins; 0 means none (Wan)
+	AddedDim     int  // width of it where blocks attend to it; 0 means that they do not (Wan)
+	// ImagePositions are learned positions of that image; 0 means none (Wan).
+	ImagePositions int
+	Refiners       int // blocks through which the text runs first (HunyuanVideo, Z-Image)
+	Out            int // channels of the output; 0 means Channels
 }
+
+// timed is the number of sines and cosines that encode a timestep.
+func (d Denoiser) timed() int { return setting.Or(d.TimeDim, timeFeatures) }
 
 // numbersOf returns the model's Denoiser, or nil.
 func numbersOf(a *family.Model) *Denoiser { return family.Own[Denoiser](a.Transformer) }
@@ -226,4 +240,10 @@ func positionsInput(a *family.Model, batch, length int) []family.Input {
 func imageInput(a *family.Model, batch, length int) []family.Input {
 	side := a.LatentSide()
 	return []family.Input{family.Reals(batch, a.Channels, side, side), family.Reals(batch, cmp.Or(length, usualCaption), numbersOf(a).TextDim)}
+}
+
+// videoInput returns a noisy latent video, of usually so many frames, and a text of so many tokens of this width.
+func videoInput(a *family.Model, batch, frames, tokens, width int) []family.Input {
+	side := a.LatentSide()
+	return []family.Input{family.Reals(batch, a.Channels, a.LatentFrames(frames), side, side), family.Reals(batch, tokens, width)}
 }

@@ -4,6 +4,6 @@ import "github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 
 // Families are those of this package.
 var Families = []*family.Family{
-	Flux, Flux2, SD3, PixArt, QwenImage, uNetFamily, autoencoderFamily, pipelineFamily,
+	Flux, Flux2, SD3, PixArt, QwenImage, Wan, HunyuanVideo, LTXVideo, ZImage, uNetFamily, autoencoderFamily, pipelineFamily,
 	flux2AutoencoderFamily, wanAutoencoderFamily, hunyuanAutoencoderFamily, ltxAutoencoderFamily,
 }

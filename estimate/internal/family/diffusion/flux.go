@@ -196,10 +196,7 @@ func projections(c family.Transformer, n layer.AttentionNames, bias bool) tape.S
 // twoStreams is a block whose attention sees image and text together, while each has its own
 // weights. It reads and changes encoded.
 func twoStreams(c family.Transformer, s fluxStyle) tape.Layer {
-	parts := append(normed(c, s, "norm1", 6), normed(c, s, "norm1_context", 6)...)
-	parts = append(append(parts, projections(c, ofImage, s.bias)...), projections(c, ofText, s.bias)...)
-	parts = append(parts, tape.As("norm2", plainLayerNorm(c)), tape.As("norm2_context", plainLayerNorm(c)), tape.As("ff", s.mlp(c)), tape.As("ff_context", s.mlp(c)))
-	return tape.Module{Name: "TwoStreams", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	return tape.Module{Name: "TwoStreams", Parts: twoStreamsParts(c, s), Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		text := *encoded.Of(f.Tape)
 		m, n := s.modulations(f, "norm1", 0, 6), s.modulations(f, "norm1_context", 1, 6)
 		imageNormed := modulated(f, "norm1"+s.norm, x, m[1], m[0])
@@ -212,6 +209,13 @@ func twoStreams(c family.Transformer, s fluxStyle) tape.Layer {
 		f.Hold(text, image, words, y)
 		return y
 	}}
+}
+
+// twoStreamsParts returns the parts of a block of two streams.
+func twoStreamsParts(c family.Transformer, s fluxStyle) tape.Sequential {
+	parts := append(normed(c, s, "norm1", 6), normed(c, s, "norm1_context", 6)...)
+	parts = append(append(parts, projections(c, ofImage, s.bias)...), projections(c, ofText, s.bias)...)
+	return append(parts, tape.As("norm2", plainLayerNorm(c)), tape.As("norm2_context", plainLayerNorm(c)), tape.As("ff", s.mlp(c)), tape.As("ff_context", s.mlp(c)))
 }
 
 // together records the attention of both streams, each with its own projections. The text's part is
@@ -248,10 +252,7 @@ func oneStream(c family.Transformer, s fluxStyle) tape.Layer {
 			tape.As("attn.to_out", layer.Linear{In: wide + ffn, Out: c.Hidden, NoBias: true, Split: layer.ByRows}))
 		run = packed
 	} else {
-		alone := ofImage
-		alone.Out = ""
-		parts = append(parts, projections(c, alone, true)...)
-		parts = append(parts, tape.As("proj_mlp", layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}), tape.As("proj_out", layer.Linear{In: wide + ffn, Out: c.Hidden, Split: layer.ByRows}))
+		parts = oneStreamParts(c)
 	}
 	return tape.Module{Name: "OneStream", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		text := *encoded.Of(f.Tape)
@@ -270,6 +271,15 @@ func oneStream(c family.Transformer, s fluxStyle) tape.Layer {
 		*encoded.Of(f.Tape) = f.Part(out, 1, text.Dim(1))
 		return f.Part(out, 1, x.Dim(1))
 	}}
+}
+
+// oneStreamParts returns the parts of FLUX.1's block of one stream.
+func oneStreamParts(c family.Transformer) tape.Sequential {
+	alone := ofImage
+	alone.Out = ""
+	parts := append(normed(c, firstFlux, "norm", 3), projections(c, alone, true)...)
+	wide := min(c.Hidden, setting.MaxField/4) + min(c.FFN, setting.MaxField/4)
+	return append(parts, tape.As("proj_mlp", layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}), tape.As("proj_out", layer.Linear{In: wide, Out: c.Hidden, Split: layer.ByRows}))
 }
 
 // parallel records FLUX.1's attention and MLP of one stream.
