@@ -105,6 +105,22 @@ func doubtUnread(r *Report, cfg *setting.Config) {
 	}
 }
 
+// allowAppending lets the upper bounds of inference hold while keys and values are appended. A layer then has old and new
+// ones for a moment: with each piece of a prompt, and with the next token, when the prompt's activations are gone.
+func allowAppending(r *Report, cfg *setting.Config) {
+	m := &r.Inference
+	if cfg.Cache == nil || m.Peak.Bytes == 0 {
+		return
+	}
+	more := m.CachePeak - m.Cache
+	if cfg.Cache.Prompt >= cfg.Cache.ContextLength {
+		more -= m.Transient
+	}
+	if more > 0 {
+		raise(m, float64(more)/float64(m.Peak.Bytes))
+	}
+}
+
 // sharesOfParts returns the shares of the weights that the parts of the model have of which something was not read.
 func sharesOfParts(decl *tape.Declaration, own *tape.Holding, u setting.Unread) []float64 {
 	shares := make([]float64, len(u.Parts))

@@ -136,3 +136,55 @@ func TestEncodersHaveNoCache(t *testing.T) {
 	_, err := estimate.Model(layer.Public(bert.Layers()), estimate.Tokens(1, 4), estimate.KVConfig(bert.Cache(1, 4, 0)))
 	assert.ErrorContains(t, err, "Layers is 0")
 }
+
+// Without a Prompt the input is the prompt, of which layers with a window hold all tokens, unless the cache is Static.
+func TestInputIsThePrompt(t *testing.T) {
+	m, err := zoo.ByName("mistral-7b")
+	require.NoError(t, err)
+	const tokens, window = 8192, 4096
+	c, err := m.Cache(1, tokens)
+	require.NoError(t, err)
+	each := alloc.Bytes(2 * 2 * c.Layers * c.KVHeads * c.HeadSize)
+	report := func(c estimate.KVConfig) estimate.Memory {
+		return model(t, m.Layers, estimate.Tokens(1, tokens), estimate.Precision(alloc.BFloat16), c).Inference
+	}
+	assert.Equal(t, tokens*each, report(c).Cache)
+	assert.Equal(t, window*each, report(c).CacheNext)
+	c.Static = true
+	assert.Equal(t, window*each, report(c).Cache)
+	assert.Equal(t, window*each, report(c).CachePeak)
+}
+
+// With any piece of a prompt, the most that the cache takes is within CachePeak, and with it within the bounds: layers
+// append one after another, as DynamicCache of transformers does it.
+func TestCachePeakHoldsWhilePiecesAreAppended(t *testing.T) {
+	const layers, full, window, tokens = 5, 2, 64, 512
+	for _, piece := range []int{1, 2, 8, 63, 64, 65, 128, 500, 512} {
+		c := estimate.KVConfig{Batch: 1, ContextLength: tokens, Layers: layers, Full: full, KVHeads: 1, HeadSize: 64, Window: window, Prompt: piece, DType: alloc.BFloat16}
+		held, seen, most := [layers]int{}, [layers]int{}, 0
+		forward := func(n int) {
+			for i := range held {
+				old := held[i]
+				kept := min(seen[i], window-1)
+				if i < full {
+					kept = seen[i]
+				}
+				held[i], seen[i] = kept+n, seen[i]+n
+				sum := old
+				for _, h := range held {
+					sum += h
+				}
+				most = max(most, sum)
+			}
+		}
+		for at := 0; at < tokens; at += piece {
+			forward(min(piece, tokens-at))
+		}
+		forward(1)
+		r := model(t, layer.Public(llama3b.Layers()), estimate.Tokens(1, min(piece, 2)), estimate.Precision(alloc.BFloat16), c)
+		want := alloc.Bytes(most * 2 * 2 * 64)
+		assert.GreaterOrEqual(t, r.Inference.CachePeak, want, piece)
+		assert.LessOrEqual(t, r.Inference.CachePeak, 2*want, piece)
+		assert.GreaterOrEqual(t, r.Inference.Peak.Upper, r.Inference.Weights+r.Inference.CachePeak, piece)
+	}
+}

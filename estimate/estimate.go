@@ -35,6 +35,7 @@ func model(layers []nn.Layer, opts []Option) (*Report, error) {
 	if err := cfg.CheckCache(); err != nil {
 		return nil, err
 	}
+	cfg.PromptOfInput()
 	all, err := withLoss(cfg, layer.From(layers))
 	if err != nil {
 		return nil, err
@@ -85,6 +86,7 @@ func (r *Report) served(cfg *setting.Config) *Report {
 	if cfg.Compute > 0 {
 		r.llamaCpp(cfg)
 	}
+	allowAppending(r, cfg)
 	doubtUnread(r, cfg)
 	r.Inference.boundPeak()
 	r.Training.boundPeak()

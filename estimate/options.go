@@ -261,7 +261,8 @@ type Machine struct {
 // Apply is the method of an Option.
 func (m Machine) Apply(c *setting.Config) { c.Machine = setting.Machine(m) }
 
-// KVConfig describes the key/value cache of a transformer that is served. As an Option it adds the cache to the
+// KVConfig describes the key/value cache of a transformer that is served. It grows token by token, as DynamicCache of
+// transformers does, unless it is Static or llama.cpp serves. As an Option it adds the cache to the
 // memory of inference, and must hold the tokens of the input, which are the last of each sequence.
 type KVConfig struct {
 	Batch         int         // sequences at once
@@ -278,7 +279,8 @@ type KVConfig struct {
 	Fixed         int         // further elements of each sequence, whatever its length: windows of convolutions, keys and values of an encoder's output
 	FixedType     alloc.DType // of Fixed; the zero value is the DType
 	States        int         // further elements of each sequence in float32 whatever the DType: states of recurrent layers
-	Prompt        int         // tokens of each sequence that ran last, at once, in transformers: its layers with a Window hold all of these until the next token. 0 means a cache of fixed size, as servers have
+	Prompt        int         // tokens of each sequence that ran last, at once, in transformers: its layers with a Window hold all of these until the next token. 0 means those of the input, or for KVCache none
+	Static        bool        // allocated ahead, as servers do it: layers with a Window never hold more tokens than that, and no Prompt is needed
 	DType         alloc.DType // of keys and values; the zero value is float16
 	Keys          string      // the type in which keys and values are stored, if not the DType: llama.cpp's "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl", or an element type
 	Values        string      // that of values, if keys are stored in another, such as "float16"

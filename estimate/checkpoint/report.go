@@ -32,7 +32,9 @@ func (c *File) Layers() ([]nn.Layer, error) {
 
 // Cache describes the model's key/value cache, for estimate.KVCache and as an option. It is for
 // batch sequences of context tokens each; 0 tokens means the usual 512, or the number of positions
-// that the model has, if that is less. Set the result's DType if it is not float16. For an unknown
+// that the model has, if that is less. As an option it is the cache of transformers, where layers with a window hold all
+// tokens of the input until the next one; set the result's Static for a server that allocates ahead, and before
+// estimate.KVCache its Prompt for what a prompt of that length leaves. Set the DType if it is not float16. For an unknown
 // architecture, Cache uses the numbers of layers and heads and the size of a head, if the file has
 // them under the usual names. The errors are those of Layers. Models without a cache, such as BERT
 // and ViT, are an error, and so are more tokens than a model has learned positions for.

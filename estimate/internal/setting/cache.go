@@ -23,6 +23,7 @@ type KVConfig struct {
 	FixedType     alloc.DType
 	States        int
 	Prompt        int
+	Static        bool
 	DType         alloc.DType
 	Keys          string
 	Values        string
@@ -107,7 +108,7 @@ type Moments struct {
 func CacheMoments(c KVConfig) (Moments, error) {
 	now, err := KVCache(c)
 	m := Moments{Prompt: now, Next: now, Peak: now.All()}
-	if err != nil || c.Prompt == 0 {
+	if err != nil || c.Prompt == 0 || c.Static {
 		return m, err
 	}
 	next := c
@@ -116,18 +117,26 @@ func CacheMoments(c KVConfig) (Moments, error) {
 		return m, err
 	}
 	keys, values, err := next.check()
+	m.Peak = m.Prompt.Fixed
 	twice := alloc.Bytes(0)
-	for _, g := range next.groups() {
-		if g.layers == 0 || err != nil {
+	before, after := c.groups(), next.groups()
+	for i, g := range after {
+		if err != nil || g.layers == 0 {
 			continue
 		}
-		g.layers = 1
-		var one CacheBytes
-		if one, err = next.bytes(keys, values, g); err == nil {
-			twice = max(twice, one.All())
+		appended := g
+		g.tokens = max(g.tokens, before[i].tokens) // layers change one after another
+		if c.Prompt < c.ContextLength {            // pieces of the prompt were appended too
+			appended = g
 		}
+		var all, one CacheBytes
+		if all, err = c.bytes(keys, values, g); err == nil {
+			appended.layers = 1
+			one, err = c.bytes(keys, values, appended)
+		}
+		m.Peak, twice = m.Peak+all.All(), max(twice, one.All())
 	}
-	m.Peak = max(m.Prompt.All(), m.Next.All()) + twice
+	m.Peak += twice
 	return m, err
 }
 
@@ -156,7 +165,10 @@ func (c KVConfig) groups() [2]kvGroup {
 	windowed := all
 	all.layers = c.Full
 	windowed.layers -= c.Full
-	prompt := max(1, min(c.Prompt, c.ContextLength))
+	prompt := 1
+	if !c.Static {
+		prompt = max(1, min(c.Prompt, c.ContextLength))
+	}
 	windowed.tokens = min(c.ContextLength-prompt, c.Window-1) + prompt
 	all.heads = Or(c.FullKVHeads, all.heads)
 	if c.FullHeadSize > 0 {

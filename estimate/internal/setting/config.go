@@ -183,6 +183,17 @@ func (c *Config) CheckCache() error {
 	return nil
 }
 
+// PromptOfInput makes the input the prompt of a cache to which tokens are appended, if that has none.
+func (c *Config) PromptOfInput() {
+	_, length := c.Tokens()
+	if c.Cache == nil || c.Cache.Static || c.Cache.Prompt > 0 || c.Compute > 0 || length == 0 {
+		return
+	}
+	cache := *c.Cache
+	cache.Prompt = length
+	c.Cache = &cache
+}
+
 // Usual returns l with the usual setting in place of each unknown one.
 func (c *Config) Usual(l Loop) Loop {
 	zero, form := ZeroGradFirst, ForEach
