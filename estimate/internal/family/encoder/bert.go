@@ -106,13 +106,19 @@ func maskedLM(c family.Transformer) tape.Layer {
 }
 
 // bertBlock normalises after each part: LayerNorm(x + part(x)).
-func bertBlock(c family.Transformer) tape.Layer {
+func bertBlock(c family.Transformer) tape.Layer { return bertBlockOf(c, bertAttention(c)) }
+
+func bertAttention(c family.Transformer) layer.Attention {
+	return layer.Attention{
+		Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
+		Names: &layer.AttentionNames{Q: "query", K: "key", V: "value"},
+	}
+}
+
+func bertBlockOf(c family.Transformer, attention layer.Attention) tape.Layer {
 	return tape.Sequential{
 		tape.As("attention", afterNorm{
-			body: tape.Sequential{tape.As("self", layer.Attention{
-				Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
-				Names: &layer.AttentionNames{Q: "query", K: "key", V: "value"},
-			})},
+			body:  tape.Sequential{tape.As("self", attention)},
 			dense: layer.Linear{In: c.Heads * min(c.HeadWidth(), setting.MaxField), Out: c.Hidden, Split: layer.ByRows}, dropout: c.Drop(), size: c.Hidden,
 		}),
 		tape.Inline(afterNorm{

@@ -69,10 +69,9 @@ func megatronBERT(c family.Transformer) []tape.Layer {
 // preNormParts returns attention, the first projection of the MLP with its activation, and a function that returns the
 // last projection of a part, with its dropout.
 func preNormParts(c family.Transformer, eager bool) (attention tape.Layer, dense tape.Sequential, out func(in int, dropout tape.Layer) tape.Layer) {
-	attention = tape.As("self", layer.Attention{
-		Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout, Eager: eager, Narrow: eager,
-		Names: &layer.AttentionNames{Q: "query", K: "key", V: "value"},
-	})
+	self := bertAttention(c)
+	self.Eager, self.Narrow = eager, eager
+	attention = tape.As("self", self)
 	dense = tape.Sequential{
 		tape.As("dense", layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}),
 		tape.As("intermediate_act_fn", c.Activation.Layer(layer.UseGELU)),
