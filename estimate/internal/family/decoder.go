@@ -50,6 +50,18 @@ func (c Transformer) decoder() []tape.Layer {
 	return layers
 }
 
+// classifier returns the layers in place of a decoder's head. width is that of what they read.
+func (c Transformer) classifier(width int) []tape.Layer {
+	score := tape.As("score", layer.Linear{In: width, Out: c.Classes, NoBias: !c.BiasedClasses})
+	if c.HeadDropout == 0 {
+		return []tape.Layer{score}
+	}
+	return []tape.Layer{tape.As("dropout", layer.Dropout{P: c.HeadDropout}), score}
+}
+
+// headWidth returns the width of what a decoder's head reads.
+func (c Transformer) headWidth() int { return setting.Or(c.EmbedDim, c.Hidden) }
+
 // turns reports whether any block rotates.
 func (c Transformer) turns() bool {
 	return len(c.Kinds) < c.Blocks || slices.ContainsFunc(c.Kinds, func(k BlockKind) bool { return k&NoRotation == 0 })

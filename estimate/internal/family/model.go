@@ -344,3 +344,34 @@ func LatentFrames(frames, rate int) (int, error) {
 func each(n int) func(layer int) bool {
 	return func(layer int) bool { return (layer+1)%n == 0 }
 }
+
+// Doubts returns what was not read, with the modules of the model's parts. What a tower makes of images that run through
+// it reaches the text, so that a key of such a tower bears on the whole model.
+func (a *Model) Doubts() setting.Unread {
+	u := a.Unread
+	u.Parts = slices.Clone(u.Parts)
+	towers := map[string][]string{ofImages: modulesOf(a.Vision, a.Hidden), ofSound: modulesOf(a.Audio, a.Hidden)}
+	towers[ofText] = slices.Concat(towers[ofImages], towers[ofSound])
+	if a.Images != nil || a.Family.Encoder() {
+		return u
+	}
+	for i := range u.Parts {
+		p := &u.Parts[i]
+		p.Modules, p.Others = towers[p.Name], p.Name == ofText
+	}
+	return u
+}
+
+// modulesOf returns the modules of a tower through which nothing runs.
+func modulesOf(tower *Transformer, width int) []string {
+	if tower == nil || tower.Prompt != nil || tower.Family.OrLlama().Tower == nil {
+		return nil
+	}
+	var names []string
+	for _, part := range tower.Family.Tower(*tower, width) {
+		if named, ok := part.(tape.Named); ok {
+			names = append(names, named.Name)
+		}
+	}
+	return names
+}

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // reading records what is read of a file's objects: that of the whole, and those of parts.
@@ -98,37 +97,6 @@ func partOf(u *setting.Unread, path, key string) *setting.Growth {
 		}
 	}
 	return &u.Growth
-}
-
-// Doubts returns what was not read, with the modules of the model's parts. What a tower makes of images that run through
-// it reaches the text, so that a key of such a tower bears on the whole model.
-func (a *Model) Doubts() setting.Unread {
-	u := a.Unread
-	u.Parts = slices.Clone(u.Parts)
-	towers := map[string][]string{ofImages: modulesOf(a.Vision, a.Hidden), ofSound: modulesOf(a.Audio, a.Hidden)}
-	towers[ofText] = slices.Concat(towers[ofImages], towers[ofSound])
-	if a.Images != nil || a.Family.Encoder() {
-		return u
-	}
-	for i := range u.Parts {
-		p := &u.Parts[i]
-		p.Modules, p.Others = towers[p.Name], p.Name == ofText
-	}
-	return u
-}
-
-// modulesOf returns the modules of a tower through which nothing runs.
-func modulesOf(tower *Transformer, width int) []string {
-	if tower == nil || tower.Prompt != nil || tower.Family.OrLlama().Tower == nil {
-		return nil
-	}
-	var names []string
-	for _, part := range tower.Family.Tower(*tower, width) {
-		if named, ok := part.(tape.Named); ok {
-			names = append(names, named.Name)
-		}
-	}
-	return names
 }
 
 // addUnreadPart adds the keys of a part that no reader looked at.
