@@ -52,6 +52,19 @@ func show(b *strings.Builder, d *plain.Data, v plain.Value) {
 			show(b, d, e)
 		}
 		b.WriteByte(']')
+	case plain.Global:
+		b.WriteString(d.Global(v))
+	case plain.Called:
+		o, _ := d.Object(v)
+		show(b, d, o.Callee)
+		b.WriteByte('(')
+		for i, part := range []plain.Value{o.Args, o.State, o.Items} {
+			if i > 0 {
+				b.WriteByte(' ')
+			}
+			show(b, d, part)
+		}
+		b.WriteByte(')')
 	case plain.Dict:
 		b.WriteByte('{')
 		for key, value := range d.Each(v) {
@@ -156,6 +169,40 @@ func FuzzReadPickle(f *testing.F) {
 		r, err := bounded.NewReader(strings.NewReader(text), 1<<20)
 		if err == nil {
 			_, _, _ = plain.ReadPickle(r)
+		}
+	})
+}
+
+// TestObjects: names and calls are kept, and dicts of collections are dicts.
+func TestObjects(t *testing.T) {
+	for text, want := range map[string]string{
+		"cos\nsystem\n(S'x'\ntR.": `os.system(["x"] None None)`, "\x80\x04\x8c\x01a\x8c\x01b\x93.": "a.b",
+		"\x80\x02ca\nB\n)\x81}\x8c\x01kK\x01sb.": "a.B([] {k:1 } None)", "ca\nB\n)RI1\nI2\ns.": "a.B([] None {1:2 })", "ca\nB\n)RI1\na.": "a.B([] None [1])",
+		"ccollections\nOrderedDict\n)RI-7\nI2\ns}b.": "{-7:2 }", "ccollections\nOrderedDict\n(l(lS'a'\naI1\naaatR.": "", "ccollections\nOrderedDict\n((l(S'a'\nI1\ntatR.": "{a:1 }",
+		"(S'storage'\ntQ.": `None(["storage"] None None)`, "Pid\n.": `None("id" None None)`, "(I1\nia\nB\n.": "a.B([1] None None)", "(ca\nB\nI1\no.": "a.B([1] None None)",
+		"}(N)d)I1\ns.": "", "}NI1\ns)I2\ns.": "{key 1:1 key 2:2 }", "\x80\x02\x8a\x0a0123456789.": "None", "ca\nB\n)}\x92.": "a.B([] None {})",
+		"b.": "", "NNb.": "", "R.": "", "\x82\x01.": "", "(o.": "", "NN\x93.": "", "ca\n.": "",
+	} {
+		got, err := read(text, plain.ReadObjects)
+		if want == "" {
+			assert.Error(t, err, text)
+			continue
+		}
+		require.NoError(t, err, text)
+		assert.Equal(t, want, got, text)
+	}
+	_, err := read("cos\nsystem\n)R.", plain.ReadPickle)
+	assert.ErrorContains(t, err, "would run code")
+}
+
+func FuzzReadObjects(f *testing.F) {
+	f.Add("\x80\x02ca\nB\n)\x81}\x8c\x01kK\x01sb.")
+	f.Add("ccollections\nOrderedDict\n)RI-7\nI2\ns}b.")
+	f.Add("(ca\nB\nI1\no.")
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := bounded.NewReader(strings.NewReader(text), 1<<20)
+		if err == nil {
+			_, _, _ = plain.ReadObjects(r)
 		}
 	})
 }
