@@ -108,6 +108,9 @@ func (t *table) file() (*File, error) {
 			h := t.held[at.storage]
 			h.tensor.Name, h.tensor.Buffer = name, at.buffer
 			if !h.whole {
+				if int64(int(h.tensor.Elements)) != h.tensor.Elements {
+					return nil, fmt.Errorf("tensor %q: the %d elements of its storage do not fit an int", name, h.tensor.Elements)
+				}
 				h.tensor.Shape = []int{int(h.tensor.Elements)}
 			}
 			f.Tensors = append(f.Tensors, h.tensor)

@@ -42,7 +42,7 @@ func archive(pickle string, storages map[string]int) []byte {
 }
 
 // tensor is the pickle of a tensor of float32 with these numbers of its own.
-func tensor(key string, numel, offset int, shape, strides string) string {
+func tensor(key string, numel, offset int64, shape, strides string) string {
 	return fmt.Sprintf("ctorch._utils\n_rebuild_tensor_v2\n((S'storage'\nctorch\nFloatStorage\nS'%s'\nS'cpu'\nI%d\ntQI%d\n(%st(%stI00\nNtR", key, numel, offset, shape, strides)
 }
 

@@ -116,10 +116,14 @@ func newWeightsAlone(c *checkpoint.File, r *estimate.Report, o estimateOptions) 
 	if o.train {
 		w.Master, w.Gradients, w.Optimizer = &m.Master, &m.Gradients, &m.Optimizer
 	}
-	if m.Cache > 0 {
+	const byConfig = "by the config's own numbers of layers and heads, and their size"
+	if _, err := c.Cache(1, 0); m.Cache > 0 {
 		w.Cache = &m.Cache
-	} else {
+		w.Notes = append(w.Notes, "keys and values are counted "+byConfig)
+	} else if err != nil {
 		w.Unknown = append(w.Unknown, "cache")
+	} else {
+		w.Notes = append(w.Notes, "--serve counts keys and values, "+byConfig)
 	}
 	if o.fits > 0 {
 		w.Budget = o.fits

@@ -3,6 +3,8 @@ package estimating
 import (
 	"bytes"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -41,6 +43,44 @@ func TestEstimateWeightsOfAnUnknownFamily(t *testing.T) {
 			assert.Contains(t, stdout.String(), want, c.flags)
 		}
 		assert.Contains(t, stderr.String(), c.stderr, c.flags)
+	}
+}
+
+// The cache of an unknown family is known if its config has the numbers under the usual names.
+func TestEstimateWeightsAndCacheOfAnUnknownFamily(t *testing.T) {
+	weights, err := os.ReadFile(savedFiles + "unknown/model.safetensors")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), weights, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"model_type": "rwkv9", "hidden_size": 4096,
+		"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}`), 0o600))
+	for flags, want := range map[string][]string{
+		"":                             {"\nactivations: unknown: open config.json", "--serve counts keys and values"},
+		"--serve --batch 2 --seq 1024": {"keys and values: 256.0 MiB", "\nactivations: unknown: open config.json"},
+	} {
+		var stdout, stderr bytes.Buffer
+		require.Zero(t, run(append([]string{"estimate", dir}, strings.Fields(flags)...), nil, &stdout, &stderr), stderr.String())
+		for _, text := range want {
+			assert.Contains(t, stdout.String(), text, flags)
+		}
+	}
+}
+
+// Checkpoints of PyTorch are answered in the same way, and a piece of one says so.
+func TestEstimateTorchCheckpoints(t *testing.T) {
+	for path, want := range map[string]string{
+		"training.pt":            `Note: not weights, and not counted: 2.3 KiB, of what is not under "model"`,
+		"sharded_bin":            "sharded_bin: 726 parameters, 1.5 KiB, in 10 tensors",
+		"dcp_model":              "dcp_model: 957 parameters, 2.0 KiB, in 5 tensors",
+		"dcp_safetensors":        "dcp_safetensors: 957 parameters, 2.0 KiB, in 5 tensors",
+		"dcp/.metadata":          "dcp: 957 parameters, 2.0 KiB, in 5 tensors",
+		"legacy.pt":              "torch.save(torch.load(FILE, weights_only=True), FILE)",
+		"dcp_model/__0_0.distcp": "it is one piece of a checkpoint",
+		"dcp_safetensors/shard-00001-model-00001-of-00001.safetensors": "Note: this file is one piece of a model",
+	} {
+		var stdout, stderr bytes.Buffer
+		run([]string{"estimate", savedFiles + path}, nil, &stdout, &stderr)
+		assert.Contains(t, stdout.String()+stderr.String(), want, path)
 	}
 }
 
