@@ -35,11 +35,7 @@ func beit(c family.Transformer) []tape.Layer {
 	side := min(c.Side(), setting.MaxField)
 	cut := patches{
 		projection: layer.Conv2d{In: setting.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch},
-		tokens:     int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, hidden: c.Hidden, dropout: c.Drop(), unplaced: !own.placed,
-	}
-	var embed tape.Layer = cut
-	if own.masked {
-		embed = dinoPatches{cut}
+		tokens:     int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, hidden: c.Hidden, dropout: c.Drop(), unplaced: !own.placed, masked: own.masked,
 	}
 	around := min(2*side-1, 1<<14)
 	table := func(shared bool) *layer.RelativeBias { // also for the class token to patches, patches to it, and it to itself
@@ -61,7 +57,7 @@ func beit(c family.Transformer) []tape.Layer {
 		}
 		blocks = append(blocks, beitBlock(c, own, bias))
 	}
-	body := tape.Sequential{tape.As("embeddings", embed), tape.As("encoder.layer", blocks)}
+	body := tape.Sequential{tape.As("embeddings", cut), tape.As("encoder.layer", blocks)}
 	if own.averaged {
 		body = append(body, tape.Inline(meanPlace{}), tape.As("pooler.layernorm", layer.LayerNorm{Size: c.Hidden}))
 	} else {

@@ -131,6 +131,7 @@ type patches struct {
 	classless      bool // there is no class token
 	masked         bool // there is a vector for masked patches, which nothing reads where none are masked
 	unplaced       bool // positions are not learned here
+	registers      int  // vectors beside tokens, which have no positions
 	dropout        tape.Layer
 }
 
@@ -152,6 +153,9 @@ func (l patches) Declare(d *tape.Declaration) {
 	}
 	if !l.unplaced {
 		d.Param("position_embeddings", 1, l.tokens, l.hidden)
+	}
+	if l.registers > 0 {
+		d.Param("register_tokens", 1, l.registers, l.hidden)
 	}
 	d.Layer("patch_embeddings", tape.Sequential{tape.As("projection", l.projection)})
 	d.Layer("dropout", l.dropout)
@@ -176,6 +180,10 @@ func (l patches) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 		y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
 	}
 	if !l.unplaced {
+		y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
+	}
+	if l.registers > 0 {
+		shape = alloc.Shape{shape[0], min(l.tokens+l.registers, setting.MaxField), l.hidden}
 		y = t.Op(tape.Op{In: []tape.Tensor{y}, Shape: shape, Params: true, PassGrad: true})
 	}
 	return t.Call("dropout", l.dropout, y)
