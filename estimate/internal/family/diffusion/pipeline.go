@@ -39,13 +39,26 @@ func (p Pipeline) Layers() []tape.Layer {
 		w := waiting{layers: tape.Sequential{tape.As("stored", &Stored{h.Stored})}}
 		if h.Known != nil {
 			w.layers = h.Known.Layers()
-			if a, ok := h.Known.Images.(Autoencoder); ok && h.Name == "vae" {
-				w.latent, w.side, w.upcast = a.Latent, p.Runs.LatentSide(), p.Upcast
+			if a, ok := h.Known.Images.(decoder); ok && h.Name == "vae" {
+				w.latents, w.upcast = a.Latents(1, p.Runs.LatentSide(), p.latentFrames()), p.Upcast
 			}
 		}
 		layers = append(layers, tape.As(h.Name, w))
 	}
 	return append(layers, tape.As(p.Name, tape.Sequential(p.Runs.Layers())))
+}
+
+// decoder is an autoencoder of images or videos. Latents returns the shape of what it decodes.
+type decoder interface {
+	Latents(batch, side, frames int) []int
+}
+
+// latentFrames is the number of latent frames that the part that runs reads: one, if it makes images.
+func (p Pipeline) latentFrames() int {
+	if usual := map[*family.Family]int{Wan: wanFrames, HunyuanVideo: hunyuanFrames, LTXVideo: ltxFrames}[p.Runs.Family]; usual > 0 {
+		return p.Runs.LatentFrames(usual)
+	}
+	return 1
 }
 
 // Inputs returns the inputs of the part that runs.
@@ -83,24 +96,24 @@ func (*Stored) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 }
 
 // waiting is a part of a pipeline that stays in memory while another runs. It returns its input as it is. If it has
-// latent channels, it decodes images with that many channels.
+// latents, it decodes as many of that shape as its input has images.
 type waiting struct {
-	layers       tape.Sequential
-	latent, side int
-	upcast       bool
+	layers  tape.Sequential
+	latents []int
+	upcast  bool
 }
 
 func (w waiting) Declare(d *tape.Declaration) { w.layers.Declare(d) }
 
 func (w waiting) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	if w.latent == 0 {
+	if w.latents == nil {
 		return x
 	}
 	d := t.Activation()
 	if w.upcast {
 		d = alloc.Float32
 	}
-	w.layers.Forward(t, t.Const(d, x.Dim(0), w.latent, w.side, w.side))
+	w.layers.Forward(t, t.Const(d, append([]int{x.Dim(0)}, w.latents[1:]...)...))
 	return x
 }
 
