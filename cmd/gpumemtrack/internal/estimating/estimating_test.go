@@ -367,7 +367,7 @@ func TestEstimateRefusals(t *testing.T) {
 	for args, want := range map[string]string{
 		file("config.json", whisper) + " --serve --seq 500":                                                        "--seq 500: checkpoint: key/value cache of 500 tokens: the model has 448 positions",
 		file("config.json", `{"model_type": "wav2vec9", "conv_kernel": [10, 3], "hidden_size": 768}`) + " --serve": `"wav2vec9" is none of the`,
-		file("config.json", `{"model_type": "wav2vec9"}`) + " --serve":                                             "nor does it tell its keys and values",
+		file("config.json", `{"model_type": "wav2vec9"}`) + " --serve":                                             "nor are the sizes of its keys and values known",
 		pipeline + " --batch 2": "part text_encoder",
 	} {
 		var stdout, stderr bytes.Buffer
