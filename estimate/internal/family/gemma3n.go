@@ -66,7 +66,7 @@ func gemma3nAttention(_ Transformer, a *layer.Attention) {
 // reads.
 func gemma3nEmbedded(c Transformer) []tape.Layer {
 	a := *setting.Or(Own[AltUp](c), &AltUp{})
-	each := int(min(setting.FLOPs(max(0, c.Blocks), a.Size), setting.MaxField))
+	each := setting.Product(max(0, c.Blocks), a.Size)
 	parts := append(perBlockParts(c.Hidden, a.Vocab, each, a.Size), a.projections("altup_projections.", c.Hidden)...)
 	run := func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		makePerBlock(f, x, c.Blocks, a.Size, true)
@@ -137,7 +137,7 @@ func gemma3nBlock(c Transformer, b blockParts) tape.Layer {
 		tape.As("pre_feedforward_layernorm", b.norm), tape.As("post_feedforward_layernorm", b.norm),
 		tape.As("altup", factor{"correct_output_scale", c.Hidden}),
 		tape.As("altup.correction_coefs", linear(a.Inputs, a.Inputs)),
-		tape.As("altup.prediction_coefs", linear(a.Inputs, int(min(setting.FLOPs(a.Inputs, a.Inputs), setting.MaxField)))),
+		tape.As("altup.prediction_coefs", linear(a.Inputs, setting.Product(a.Inputs, a.Inputs))),
 		tape.As("altup.modality_router", linear(c.Hidden, a.Inputs)),
 		tape.As("altup.router_norm", b.norm),
 		tape.As("laurel.linear_left", linear(c.Hidden, a.Rank)), tape.As("laurel.linear_right", linear(a.Rank, c.Hidden)),

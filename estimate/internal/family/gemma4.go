@@ -43,7 +43,7 @@ func gemma4Embedded(c Transformer) []tape.Layer {
 	if own.inner == 0 {
 		return nil
 	}
-	parts := perBlockParts(c.Hidden, own.vocab, int(min(setting.FLOPs(max(0, c.Blocks), own.inner), setting.MaxField)), own.inner)
+	parts := perBlockParts(c.Hidden, own.vocab, setting.Product(max(0, c.Blocks), own.inner), own.inner)
 	return []tape.Layer{tape.Inline(tape.Module{Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		makePerBlock(f, x, c.Blocks, own.inner, false)
 		return x

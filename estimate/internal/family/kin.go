@@ -3,6 +3,7 @@ package family
 import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -140,7 +141,7 @@ func heliumNorm(c Transformer) tape.Layer {
 func readHelium(c *Config, a *Model) {
 	a.QKVBias, a.MLPBias = c.Flag("attention_bias", false), c.Flag("mlp_bias", false)
 	c.likeLlama(a)
-	if product(a.Heads, a.HeadWidth()) != a.Hidden {
+	if setting.Product(a.Heads, a.HeadWidth()) != a.Hidden {
 		c.Unknown("head_dim", "another width of all heads than hidden_size")
 	}
 }

@@ -37,7 +37,7 @@ func (l llama4MoE) Declare(d *tape.Declaration) {
 func (l llama4MoE) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	tokens := l.Tokens(t, x)
 	layer.Ran.Of(t).Unmeasured |= layer.Mixtures
-	visits := int(min(setting.FLOPs(tokens, l.Experts), setting.MaxField))
+	visits := setting.Product(tokens, l.Experts)
 	scores := t.Call("router", l.router(), x)
 	scores = t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: scores.Shape, KeepOwn: []tape.Own{{Shape: alloc.Shape{tokens, setting.Or(l.TopK, 2)}, DType: alloc.Int64}}})
 	scores = t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: scores.Shape, DType: alloc.Float32, KeepOutput: true})

@@ -281,8 +281,8 @@ func (a *Model) See(count, width, height int) error {
 	if err != nil {
 		return fmt.Errorf("images of %d x %d: %w", width, height, err)
 	}
-	p.Tokens, p.Sized, p.Shape = product(count, look.Tokens), look.Sized, look.Shape
-	p.Shape[0] = product(count, look.Shape[0])
+	p.Tokens, p.Sized, p.Shape = setting.Product(count, look.Tokens), look.Sized, look.Shape
+	p.Shape[0] = setting.Product(count, look.Shape[0])
 	a.Vision = &tower
 	return nil
 }

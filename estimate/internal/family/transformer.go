@@ -283,15 +283,12 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 	return k
 }
 
-// product multiplies two numbers, up to the bound for all numbers of a model.
-func product(a, b int) int { return int(min(setting.FLOPs(a, b), setting.MaxField)) }
-
 // crossCache returns the cache of a decoder that reads an encoder's output. It also keeps keys and
 // values of that output: of a sound its fixed length, of a text as many as the context.
 func (c Transformer) crossCache(batch, context int, d alloc.DType) setting.KVConfig {
 	k := setting.KVConfig{Batch: batch, ContextLength: context, Layers: c.Blocks, KVHeads: c.Heads, HeadSize: c.HeadWidth(), DType: d}
 	if c.SourceLength > 0 {
-		k.Fixed = int(min(setting.FLOPs(2, c.Blocks, c.Heads, c.HeadWidth(), c.SourceLength), setting.MaxField))
+		k.Fixed = setting.Product(2, c.Blocks, c.Heads, c.HeadWidth(), c.SourceLength)
 	} else {
 		k.Layers *= 2
 	}

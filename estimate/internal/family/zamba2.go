@@ -109,7 +109,7 @@ func zamba2Shared(c Transformer, own zamba2Parts, first int) tape.Layer {
 		Hidden: both, Heads: c.Heads, KVHeads: c.KVHeads, HeadSize: c.HeadWidth(), NoBias: true, Rotary: own.rotated, Plain: c.Plain, Returns: true, Elementary: true,
 		Names: &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj"},
 	}
-	attending := tape.Sequential{tape.As("o_proj", layer.Linear{In: product(c.Heads, c.HeadWidth()), Out: c.Hidden, NoBias: true})}
+	attending := tape.Sequential{tape.As("o_proj", layer.Linear{In: setting.Product(c.Heads, c.HeadWidth()), Out: c.Hidden, NoBias: true})}
 	if own.adapted {
 		for _, name := range []string{"q", "k", "v"} {
 			attending = append(attending, low("linear_"+name+"_adapter_list.", both, both)...)

@@ -393,6 +393,10 @@ func Flops(shape alloc.Shape, factors ...int) int64 { return Times(FLOPs(factors
 // a factor is not positive.
 func FLOPs(factors ...int) int64 { return Times(1, factors) }
 
+// Product multiplies numbers of a model. MaxField stands for any larger product; the result is 0 if a
+// factor is not positive.
+func Product(factors ...int) int { return int(min(FLOPs(factors...), MaxField)) }
+
 func Times(n int64, factors []int) int64 {
 	for _, f := range factors {
 		if f <= 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -42,7 +43,7 @@ func (a HunyuanAutoencoder) Layers() []tape.Layer {
 	if tooDeep(len(a.Channels), a.Depth) {
 		return []tape.Layer{tape.Wrong(fmt.Sprintf("there are %d Channels and %d blocks at each: want 1 to %d", len(a.Channels), a.Depth, maxLevels))}
 	}
-	twice := times(a.Latent, 2)
+	twice := setting.Product(a.Latent, 2)
 	parts := tape.Sequential{
 		tape.As("encoder", a.encoder()), tape.As("quant_conv", cube(twice, twice, 1)),
 		tape.As("post_quant_conv", cube(a.Latent, a.Latent, 1)), tape.As("decoder", a.decoder()),
@@ -97,7 +98,7 @@ func (a HunyuanAutoencoder) encoder() tape.Layer {
 		}
 		parts, in = append(parts, tape.As("down_blocks."+strconv.Itoa(i), block)), out
 	}
-	return append(append(parts, a.middle(in)), a.end(in, times(a.Latent, 2))...)
+	return append(append(parts, a.middle(in)), a.end(in, setting.Product(a.Latent, 2))...)
 }
 
 func (a HunyuanAutoencoder) decoder() tape.Layer {

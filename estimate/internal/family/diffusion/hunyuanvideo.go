@@ -6,6 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -35,9 +36,9 @@ func hunyuanVideo(c family.Transformer) []tape.Layer {
 	parts := tape.Sequential{
 		tape.As("x_embedder.proj", videoPatches(c, d)),
 		tape.As("context_embedder", hunyuanText(c, d)),
-		tape.As("norm_out.linear", layer.Linear{In: c.Hidden, Out: times(c.Hidden, 2)}),
+		tape.As("norm_out.linear", layer.Linear{In: c.Hidden, Out: setting.Product(c.Hidden, 2)}),
 		tape.As("norm_out.norm", plainLayerNorm(c)),
-		tape.As("proj_out", layer.Linear{In: c.Hidden, Out: times(times(d.Out, d.Along), times(c.Patch, c.Patch))}),
+		tape.As("proj_out", layer.Linear{In: c.Hidden, Out: setting.Product(d.Out, d.Along, c.Patch, c.Patch)}),
 	}
 	return denoiser{
 		parts: append(parts, fluxCondition(c, firstFlux)...),
@@ -89,10 +90,10 @@ func hunyuanText(c family.Transformer, d Denoiser) tape.Layer {
 }
 
 func hunyuanRefiner(c family.Transformer) tape.Layer {
-	wide := times(c.Hidden, 4)
+	wide := setting.Product(c.Hidden, 4)
 	parts := tape.Sequential{
 		tape.As("norm1", layer.LayerNorm{Size: c.Hidden}), tape.As("attn", imageAttention{c.Hidden, c.Hidden, c.Heads, true}.layer()),
-		tape.As("norm2", layer.LayerNorm{Size: c.Hidden}), tape.As("norm_out.linear", layer.Linear{In: c.Hidden, Out: times(c.Hidden, 2)}),
+		tape.As("norm2", layer.LayerNorm{Size: c.Hidden}), tape.As("norm_out.linear", layer.Linear{In: c.Hidden, Out: setting.Product(c.Hidden, 2)}),
 		tape.As("ff.net.0.proj", layer.Linear{In: c.Hidden, Out: wide}), tape.As("ff.net.2", layer.Linear{In: wide, Out: c.Hidden}),
 	}
 	return tape.Module{Name: "TransformerBlock", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {

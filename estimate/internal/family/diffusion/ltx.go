@@ -6,6 +6,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -35,7 +36,7 @@ func ltxVideo(c family.Transformer) []tape.Layer {
 	parts := tape.Sequential{
 		tape.As("proj_in", layer.Linear{In: c.Channels, Out: c.Hidden}),
 		tape.As("time_embed.emb.timestep_embedder", twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, true)),
-		tape.As("time_embed.linear", layer.Linear{In: c.Hidden, Out: times(c.Hidden, 6)}),
+		tape.As("time_embed.linear", layer.Linear{In: c.Hidden, Out: setting.Product(c.Hidden, 6)}),
 		tape.As("caption_projection", twoLinears(d.TextDim, c.Hidden, layer.GELU{}, true)),
 		tape.Inline(layer.Learned{Name: "scale_shift_table", Shape: alloc.Shape{2, c.Hidden}}),
 		tape.As("norm_out", plainLayerNorm(c)),

@@ -83,7 +83,7 @@ func (ltxStatistics) Forward(_ *tape.Tape, x tape.Tensor) tape.Tensor { return x
 func (a LTXAutoencoder) encoder() tape.Layer {
 	b := a.Encoder
 	out := b.Channels[0]
-	parts := tape.Sequential{tape.As("conv_in", ltxConv(times(a.In, a.Patch*a.Patch), out, 3))}
+	parts := tape.Sequential{tape.As("conv_in", ltxConv(setting.Product(a.In, a.Patch*a.Patch), out, 3))}
 	for i := range b.blocks() {
 		in := out
 		switch {
@@ -138,13 +138,13 @@ func (a LTXAutoencoder) decoder() tape.Layer {
 			stage.timed = in
 		}
 		if b.Scales[at] {
-			stage.up = &ltxUp{in: times(out, b.Factors[at]), factor: b.Factors[at], residual: b.Residual[at]}
+			stage.up = &ltxUp{in: setting.Product(out, b.Factors[at]), factor: b.Factors[at], residual: b.Residual[at]}
 		}
 		parts = append(parts, tape.As("up_blocks."+strconv.Itoa(i), stage.layer()))
 	}
-	parts = append(parts, tape.As("conv_out", ltxConv(out, times(a.Out, a.Patch*a.Patch), 3)))
+	parts = append(parts, tape.As("conv_out", ltxConv(out, setting.Product(a.Out, a.Patch*a.Patch), 3)))
 	if a.Timed {
-		parts = append(parts, tape.As("time_embedder.timestep_embedder", twoLinears(timeFeatures, times(out, 2), layer.SiLU{}, true)),
+		parts = append(parts, tape.As("time_embedder.timestep_embedder", twoLinears(timeFeatures, setting.Product(out, 2), layer.SiLU{}, true)),
 			tape.Inline(layer.Learned{Name: "timestep_scale_multiplier", Shape: alloc.Shape{}}), tape.Inline(layer.Learned{Name: "scale_shift_table", Shape: alloc.Shape{2, out}}))
 	}
 	return tape.Module{Name: "Decoder", Parts: parts, Run: func(f *tape.Flow, z tape.Tensor) tape.Tensor {
@@ -255,7 +255,7 @@ type ltxStage struct {
 func (l ltxStage) layer() tape.Layer {
 	var parts tape.Sequential
 	if l.timed > 0 {
-		parts = append(parts, tape.As("time_embedder.timestep_embedder", twoLinears(timeFeatures, times(l.timed, 4), layer.SiLU{}, true)))
+		parts = append(parts, tape.As("time_embedder.timestep_embedder", twoLinears(timeFeatures, setting.Product(l.timed, 4), layer.SiLU{}, true)))
 	}
 	if l.first != nil {
 		parts = append(parts, tape.As("conv_in", l.first.layer()))
@@ -293,7 +293,7 @@ type ltxUp struct {
 }
 
 func (l ltxUp) layer() tape.Layer {
-	out := times(l.in, 8) / l.factor
+	out := setting.Product(l.in, 8) / l.factor
 	return tape.Module{Name: "Upsample", Parts: tape.Sequential{tape.As("conv", ltxConv(l.in, max(1, out), 3))}, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		moved := func(x tape.Tensor) tape.Tensor {
 			y := f.Copy(f.View(x, x.Dim(0), x.Dim(1)/8, 2*x.Dim(2), 2*x.Dim(3), 2*x.Dim(4)))

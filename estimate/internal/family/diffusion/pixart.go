@@ -24,7 +24,7 @@ var PixArt = &family.Family{
 // share one modulation, to which each adds a table of its own (arXiv:2310.00426, section 2.3).
 func pixArt(c family.Transformer) []tape.Layer {
 	d, side := denoise(c), min(c.Side(), setting.MaxField)
-	positions := int(min(setting.FLOPs(side, side), setting.MaxField))
+	positions := setting.Product(side, side)
 	parts := tape.Sequential{
 		tape.As("pos_embed", positionedPatches{c.PatchConv(false), positions, c.Hidden, false}),
 		tape.As("adaln_single.emb.timestep_embedder", twoLinears(timeFeatures, c.Hidden, layer.SiLU{}, true)),
@@ -109,7 +109,7 @@ func (l imageAttention) layer() tape.Layer {
 
 // toPixels returns the layer that makes the pixels of each place.
 func toPixels(c family.Transformer, d Denoiser) tape.Layer {
-	return layer.Linear{In: c.Hidden, Out: int(min(setting.FLOPs(c.Patch, c.Patch, d.Out), setting.MaxField))}
+	return layer.Linear{In: c.Hidden, Out: setting.Product(c.Patch, c.Patch, d.Out)}
 }
 
 // pixels puts the pixels of all positions together to an image.

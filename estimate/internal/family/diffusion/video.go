@@ -6,7 +6,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -81,9 +80,6 @@ func filmwise(f *tape.Flow, x tape.Tensor, batch int) tape.Tensor {
 func cube(in, out, kernel int) layer.Conv3d {
 	return layer.Conv3d{In: in, Out: out, Kernel: kernel}
 }
-
-// times is n x m, at most the largest size of a layer.
-func times(n, m int) int { return int(min(setting.FLOPs(n, m), setting.MaxField)) }
 
 // inFloat32 runs a layer on x in float32 and casts what it returns back.
 func inFloat32(f *tape.Flow, x tape.Tensor, run func(x tape.Tensor) tape.Tensor) tape.Tensor {

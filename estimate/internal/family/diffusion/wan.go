@@ -7,6 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -37,11 +38,11 @@ func wan(c family.Transformer) []tape.Layer {
 		tape.Inline(rotaryBuffers{d.Rotary, c.HeadWidth()}),
 		tape.As("patch_embedding", videoPatches(c, d)),
 		tape.As("condition_embedder.time_embedder", twoLinears(d.timed(), c.Hidden, layer.SiLU{}, true)),
-		tape.As("condition_embedder.time_proj", layer.Linear{In: c.Hidden, Out: times(c.Hidden, 6)}),
+		tape.As("condition_embedder.time_proj", layer.Linear{In: c.Hidden, Out: setting.Product(c.Hidden, 6)}),
 		tape.As("condition_embedder.text_embedder", twoLinears(d.TextDim, c.Hidden, layer.GELU{}, true)),
 		tape.Inline(layer.Learned{Name: "scale_shift_table", Shape: alloc.Shape{1, 2, c.Hidden}}),
 		tape.As("norm_out", plainLayerNorm(c)),
-		tape.As("proj_out", layer.Linear{In: c.Hidden, Out: times(times(d.Out, d.Along), times(c.Patch, c.Patch))}),
+		tape.As("proj_out", layer.Linear{In: c.Hidden, Out: setting.Product(d.Out, d.Along, c.Patch, c.Patch)}),
 	}
 	if d.ImageDim > 0 {
 		parts = append(parts, tape.As("condition_embedder.image_embedder", wanImages(c, d)))

@@ -41,7 +41,7 @@ func (a WanAutoencoder) Layers() []tape.Layer {
 	if tooDeep(levels, a.Depth) || len(a.Decoder) != len(a.Encoder) || len(a.Halved) < levels-1 {
 		return []tape.Layer{tape.Wrong(fmt.Sprintf("there are %d and %d widths, %d blocks at each and %d changes in time: want 2 to %d widths", len(a.Encoder), len(a.Decoder), a.Depth, len(a.Halved), maxLevels+1))}
 	}
-	twice := times(a.Latent, 2)
+	twice := setting.Product(a.Latent, 2)
 	parts := tape.Sequential{
 		tape.As("encoder", a.encoder()), tape.As("quant_conv", wanConv{cube(twice, twice, 1)}),
 		tape.As("post_quant_conv", wanConv{cube(a.Latent, a.Latent, 1)}), tape.As("decoder", a.decoder()),
@@ -110,7 +110,7 @@ func (a WanAutoencoder) encoder() tape.Layer {
 			add(down)
 		}
 	}
-	return append(append(parts, wanMiddle(in)), wanEnd(in, times(a.Latent, 2))...)
+	return append(append(parts, wanMiddle(in)), wanEnd(in, setting.Product(a.Latent, 2))...)
 }
 
 func (a WanAutoencoder) decoder() tape.Layer {
@@ -247,7 +247,7 @@ func wanEnd(in, out int) tape.Sequential {
 // wanAttention returns attention with one head between the positions of each frame.
 func wanAttention(n int) tape.Layer {
 	parts := tape.Sequential{
-		tape.As("norm", wanNorm{n}), tape.As("to_qkv", layer.Conv2d{In: n, Out: times(n, 3), Kernel: 1}), tape.As("proj", layer.Conv2d{In: n, Out: n, Kernel: 1}),
+		tape.As("norm", wanNorm{n}), tape.As("to_qkv", layer.Conv2d{In: n, Out: setting.Product(n, 3), Kernel: 1}), tape.As("proj", layer.Conv2d{In: n, Out: n, Kernel: 1}),
 	}
 	return tape.Module{Name: "Attention", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		images := framewise(f, x)
@@ -285,7 +285,7 @@ func (b wanUp) layer() tape.Layer {
 	if b.rises {
 		up := tape.Sequential{tape.As("resample.1", threeByThree(b.out, b.changed))}
 		if b.doubled {
-			up = append(up, tape.As("time_conv", wanTime{wanConv{layer.Conv3d{In: b.out, Out: times(b.out, 2), Kernel: 3, Kernels: [3]int{3, 1, 1}}}}))
+			up = append(up, tape.As("time_conv", wanTime{wanConv{layer.Conv3d{In: b.out, Out: setting.Product(b.out, 2), Kernel: 3, Kernels: [3]int{3, 1, 1}}}}))
 		}
 		parts = append(parts, tape.As(change, tape.Module{Name: "Upsample", Parts: up, Run: b.enlarge}))
 	}
@@ -327,7 +327,7 @@ func (b wanUp) repeated(f *tape.Flow, x tape.Tensor) tape.Tensor {
 	if b.doubled {
 		more = 2
 	}
-	channels := times(b.out, 4*more)
+	channels := setting.Product(b.out, 4*more)
 	y := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Dim(0), channels, x.Dim(2), x.Dim(3), x.Dim(4)}})
 	y = f.View(f.Copy(y), x.Dim(0), b.out, more*x.Dim(2), 2*x.Dim(3), 2*x.Dim(4))
 	if more > 1 && wanStates.Of(f.Tape).chunk == 0 {

@@ -7,6 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -51,7 +52,7 @@ func zImage(c family.Transformer) []tape.Layer {
 		tape.Inline(zPads{c.Hidden, d.SigLIP > 0}),
 	}
 	for i := range d.Patches {
-		name, pixels := d.patches(i), times(times(d.Along[i], d.Patches[i]), times(d.Patches[i], c.Channels))
+		name, pixels := d.patches(i), setting.Product(d.Along[i], d.Patches[i], d.Patches[i], c.Channels)
 		parts = append(parts,
 			tape.As("all_x_embedder."+name, layer.Linear{In: pixels, Out: c.Hidden}),
 			tape.As("all_final_layer."+name+".norm_final", plainLayerNorm(c)),
@@ -108,7 +109,7 @@ func (d zImages) before(c family.Transformer, f *tape.Flow, x tape.Tensor, own [
 		f.Hold(positions)
 		return x
 	}
-	flat := f.Copy(f.View(x, batch, -1, times(times(d.Along[0], d.Patches[0]), times(d.Patches[0], c.Channels))))
+	flat := f.Copy(f.View(x, batch, -1, setting.Product(d.Along[0], d.Patches[0], d.Patches[0], c.Channels)))
 	image := refined(own[0], f.Scale(f.Call("all_x_embedder."+d.patches(0), long(flat))))
 	text := refined(own[1], f.Scale(f.Call("cap_embedder", long(f.Input(1)))))
 	joined := f.Copy(f.Cat(1, image, text)) // each text's sequence, and then that of all
@@ -144,7 +145,7 @@ func zBlock(c family.Transformer, modulates bool) tape.Layer {
 		tape.As("feed_forward.w1", up), tape.As("feed_forward.w3", up), tape.As("feed_forward.w2", layer.Linear{In: c.FFN, Out: c.Hidden, NoBias: true, Split: layer.ByRows}),
 		tape.As("attention_norm1", norm), tape.As("attention_norm2", norm), tape.As("ffn_norm1", norm), tape.As("ffn_norm2", norm))
 	if modulates {
-		parts = append(parts, tape.As("adaLN_modulation.0", layer.Linear{In: min(c.Hidden, zTime), Out: times(c.Hidden, 4)}))
+		parts = append(parts, tape.As("adaLN_modulation.0", layer.Linear{In: min(c.Hidden, zTime), Out: setting.Product(c.Hidden, 4)}))
 	}
 	return tape.Module{Name: "TransformerBlock", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		var m []tape.Tensor

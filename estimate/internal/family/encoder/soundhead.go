@@ -136,7 +136,7 @@ func (singles) Forward(_ *tape.Tape, x tape.Tensor) tape.Tensor { return x }
 
 // quantizer returns the codebooks and the projection to them. What reads a model for its vectors does not run them.
 func (b codebooks) quantizer(width int) tape.Layer {
-	all := int(min(setting.FLOPs(b.groups, b.each), setting.MaxField))
+	all := setting.Product(b.groups, b.each)
 	return tape.As("quantizer", family.Held{Layer: tape.Sequential{
 		tape.Inline(singles{"codevectors", alloc.Shape{1, all, b.width / max(1, b.groups)}}),
 		tape.As("weight_proj", layer.Linear{In: width, Out: all}),

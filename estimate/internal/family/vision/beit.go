@@ -35,7 +35,7 @@ func beit(c family.Transformer) []tape.Layer {
 	side := min(c.Side(), setting.MaxField)
 	cut := patches{
 		projection: layer.Conv2d{In: setting.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch},
-		tokens:     int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, hidden: c.Hidden, dropout: c.Drop(), unplaced: !own.placed, masked: own.masked,
+		tokens:     min(setting.Product(side, side), setting.MaxField-1) + 1, hidden: c.Hidden, dropout: c.Drop(), unplaced: !own.placed, masked: own.masked,
 	}
 	around := min(2*side-1, 1<<14)
 	table := func(shared bool) *layer.RelativeBias { // also for the class token to patches, patches to it, and it to itself

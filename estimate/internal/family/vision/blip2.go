@@ -35,7 +35,7 @@ func blip2Tower(c family.Transformer, width int, d *tape.Declaration) {
 	linear := func(in, out int) tape.Layer { return layer.Linear{In: in, Out: out} }
 	d.Layer("vision_model", tape.Sequential{
 		tape.As("patch_embedding", c.PatchConv(false)), tape.As("class_embedding", layer.Learned{Name: "weight", Shape: alloc.Shape{1, 1, c.Hidden}}),
-		tape.As("position_embedding", layer.Embedding{Num: int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, Dim: c.Hidden}),
+		tape.As("position_embedding", layer.Embedding{Num: min(setting.Product(side, side), setting.MaxField-1) + 1, Dim: c.Hidden}),
 		tape.As("layers", tape.Repeat{N: c.Blocks, Layer: tape.Sequential{
 			norm, layer.Linear{In: c.Hidden, Out: 3 * min(c.Hidden, setting.MaxField/3), NoBias: !c.QKVBias}, linear(c.Hidden, c.Hidden), norm, linear(c.Hidden, c.FFN), linear(c.FFN, c.Hidden),
 		}}),

@@ -27,7 +27,7 @@ var clipEncoder = encoder{
 	parts: func(c family.Transformer) tape.Sequential {
 		side := min(c.Side(), setting.MaxField)
 		return tape.Sequential{
-			tape.As("embeddings", clipPatches{c.PatchConv(true), int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, c.Hidden}),
+			tape.As("embeddings", clipPatches{c.PatchConv(true), min(setting.Product(side, side), setting.MaxField-1) + 1, c.Hidden}),
 			tape.As("pre_layrnorm", layer.LayerNorm{Size: c.Hidden}),
 			tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseQuickGELU)}),
 			tape.As("post_layernorm", layer.LayerNorm{Size: c.Hidden}),

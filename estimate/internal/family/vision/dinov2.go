@@ -37,7 +37,7 @@ func dino(c family.Transformer) []tape.Layer {
 	body := tape.Sequential{
 		tape.As("embeddings", patches{
 			projection: layer.Conv2d{In: setting.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch},
-			tokens:     int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, hidden: c.Hidden, dropout: (family.Transformer{Dropout: own.dropout}).Drop(),
+			tokens:     min(setting.Product(side, side), setting.MaxField-1) + 1, hidden: c.Hidden, dropout: (family.Transformer{Dropout: own.dropout}).Drop(),
 			masked: !own.unmasked, registers: own.registers,
 		}),
 		tape.As("encoder.layer", tape.Repeat{N: c.Blocks, Layer: dinoBlock(c, own.unbiased)}),

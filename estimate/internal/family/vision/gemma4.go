@@ -24,14 +24,14 @@ func bare(in, out int) tape.Layer { return layer.Linear{In: in, Out: out, NoBias
 
 func gemma4Vision(c family.Transformer, width int) []tape.Layer {
 	norm, headNorm := layer.RMSNorm{Size: c.Hidden}, layer.RMSNorm{Size: c.HeadWidth()}
-	wide := func(heads int) int { return int(min(setting.FLOPs(heads, c.HeadWidth()), setting.MaxField)) }
+	wide := func(heads int) int { return setting.Product(heads, c.HeadWidth()) }
 	block := tape.Sequential{
 		bare(c.Hidden, wide(c.Heads)), bare(c.Hidden, wide(c.KVHeads)), bare(c.Hidden, wide(c.KVHeads)), bare(wide(c.Heads), c.Hidden), headNorm, headNorm,
 		layer.GatedMLP{Hidden: c.Hidden, FFN: c.FFN}, norm, norm, norm, norm,
 	}
 	return []tape.Layer{
 		tape.As("vision_tower", tape.Sequential{
-			bare(int(min(setting.FLOPs(3, c.Patch, c.Patch), setting.MaxField)), c.Hidden),
+			bare(setting.Product(3, c.Patch, c.Patch), c.Hidden),
 			layer.Learned{Name: "position_embedding_table", Shape: alloc.Shape{2, c.Positions, c.Hidden}},
 			tape.As("layers", tape.Repeat{N: c.Blocks, Layer: block}),
 		}),

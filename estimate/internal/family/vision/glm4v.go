@@ -68,14 +68,14 @@ type sampled struct{ side, width int }
 func (sampled) Kind() string { return "Embedding" }
 
 func (l sampled) Declare(d *tape.Declaration) {
-	layer.Embedding{Num: product(l.side, l.side), Dim: l.width}.Declare(d)
+	layer.Embedding{Num: setting.Product(l.side, l.side), Dim: l.width}.Declare(d)
 }
 
 func (l sampled) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	patches := x.Dim(0) * x.Dim(1)
 	keep := []tape.Tensor{t.Const(alloc.Float32, 1, patches, 1, 2)}
 	if x.DType != alloc.Float32 {
-		keep = append(keep, t.Const(alloc.Float32, product(l.side, l.side), l.width))
+		keep = append(keep, t.Const(alloc.Float32, setting.Product(l.side, l.side), l.width))
 	}
 	y := t.Op(tape.Op{In: keep, Shape: x.Shape, DType: alloc.Float32, Params: true, Keep: keep})
 	return t.Add(x, t.In(x.DType, y))
@@ -85,7 +85,7 @@ func (l sampled) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 // within bounds. Small images are first enlarged to one square (image_processing_glm4v.py, smart_resize).
 func glm4Look(c family.Transformer) (family.Look, error) {
 	const least, most = 112 * 112, 28 * 28 * 15000
-	frames, prompt, square := max(1, glm4Own(c).frames), *c.Prompt, float64(bounded(c.Patch, c.Merge))
+	frames, prompt, square := max(1, glm4Own(c).frames), *c.Prompt, float64(setting.Product(c.Patch, c.Merge))
 	if width, height := float64(prompt.Width), float64(prompt.Height); math.Min(width, height) < square {
 		by := math.Max(square/height, square/width)
 		prompt.Width, prompt.Height = int(width*by), int(height*by)

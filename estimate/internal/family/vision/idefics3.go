@@ -37,7 +37,7 @@ var navitEncoder = encoder{
 			tape.As("embeddings", tape.Sequential{
 				tape.As("patch_embedding", c.PatchConv(false)),
 				tape.Inline(family.FlatPatches{}),
-				tape.As("position_embedding", family.Positions{Num: int(min(setting.FLOPs(side, side), setting.MaxField)), Dim: c.Hidden, Each: true}),
+				tape.As("position_embedding", family.Positions{Num: setting.Product(side, side), Dim: c.Hidden, Each: true}),
 			}),
 			tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseGELUTanh)}),
 			tape.As("post_layernorm", layer.LayerNorm{Size: c.Hidden}),

@@ -45,7 +45,7 @@ var internEncoder = encoder{
 		}
 		embeddings := tape.Sequential{tape.Inline(patches{
 			projection: layer.Conv2d{In: c.Channels, Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch},
-			tokens:     int(min(setting.FLOPs(side, side), setting.MaxField-1)) + 1, hidden: c.Hidden, unplaced: own.unplaced, dropout: c.Drop(),
+			tokens:     min(setting.Product(side, side), setting.MaxField-1) + 1, hidden: c.Hidden, unplaced: own.unplaced, dropout: c.Drop(),
 		})}
 		if own.masks {
 			embeddings = append(embeddings, tape.Inline(unread{"mask_token", c.Hidden}))

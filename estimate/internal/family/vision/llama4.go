@@ -34,7 +34,7 @@ func llama4Own(c family.Transformer) llama4Adapter {
 
 func llama4Tower(c family.Transformer, width int) []tape.Layer {
 	own, norm, side := llama4Own(c), layer.LayerNorm{Size: c.Hidden}, min(c.Side(), setting.MaxField)
-	pixels, patches := bounded(c.Channels, c.Patch, c.Patch), product(side, side)
+	pixels, patches := setting.Product(c.Channels, c.Patch, c.Patch), setting.Product(side, side)
 	parts := tape.Sequential{
 		tape.As("patch_embedding.linear", layer.Linear{In: pixels, Out: c.Hidden, NoBias: true}),
 		tape.Inline(llama4Placed{patches: patches, hidden: c.Hidden}),
@@ -93,7 +93,7 @@ func llama4Look(c family.Transformer) (family.Look, error) {
 	if own.join < 1 || c.Side() < 1 || c.Side()%own.join != 0 {
 		return family.Look{}, errors.New("patches do not divide into squares")
 	}
-	if bounded(own.join, own.join, c.Hidden) != c.FFN {
+	if setting.Product(own.join, own.join, c.Hidden) != c.FFN {
 		return family.Look{}, errors.New("joined patches are not as wide as the adapter reads")
 	}
 	wide, high := float32(c.Prompt.Width), float32(c.Prompt.Height)

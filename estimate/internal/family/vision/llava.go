@@ -44,7 +44,7 @@ func llavaTower(c family.Transformer, width int) []tape.Layer {
 // projector returns the two layers that project what the encoder makes of patches.
 func (p picked) projector(c family.Transformer, width int) tape.Sequential {
 	return tape.Sequential{
-		tape.As("linear_1", layer.Linear{In: int(min(setting.FLOPs(c.Hidden, len(p.states)), setting.MaxField)), Out: width, NoBias: !c.Bias}),
+		tape.As("linear_1", layer.Linear{In: setting.Product(c.Hidden, len(p.states)), Out: width, NoBias: !c.Bias}),
 		tape.As("act", p.act.Layer(layer.UseGELU)),
 		tape.As("linear_2", layer.Linear{In: width, Out: width, NoBias: !c.Bias}),
 	}

@@ -26,7 +26,7 @@ type arrangedTiles struct {
 
 func mllamaTower(c family.Transformer, width int) []tape.Layer {
 	own := *setting.Or(family.Own[arrangedTiles](c), &arrangedTiles{})
-	patches, wide := min(product(c.Side(), c.Side()), setting.MaxField-1)+1, product(own.tiles, c.Hidden)
+	patches, wide := min(setting.Product(c.Side(), c.Side()), setting.MaxField-1)+1, setting.Product(own.tiles, c.Hidden)
 	gate := tape.Inline(layer.Learned{Name: "gate", Shape: alloc.Shape{1}})
 	arranged := func(wide int) tape.Layer { return layer.Embedding{Num: own.ratios + 1, Dim: wide} }
 	ofTile := tape.Sequential{tape.As("embedding", arranged(wide)), gate}
@@ -35,7 +35,7 @@ func mllamaTower(c family.Transformer, width int) []tape.Layer {
 			tape.Inline(layer.Learned{Name: "class_embedding", Shape: alloc.Shape{c.Hidden}}),
 			tape.As("patch_embedding", c.PatchConv(true)),
 			tape.As("gated_positional_embedding", tape.Sequential{
-				gate, tape.Inline(layer.Learned{Name: "embedding", Shape: alloc.Shape{patches, c.Hidden}}), tape.As("tile_embedding", arranged(product(patches, wide))),
+				gate, tape.Inline(layer.Learned{Name: "embedding", Shape: alloc.Shape{patches, c.Hidden}}), tape.As("tile_embedding", arranged(setting.Product(patches, wide))),
 			}),
 			tape.As("pre_tile_positional_embedding", ofTile),
 			tape.As("post_tile_positional_embedding", ofTile),

@@ -32,7 +32,7 @@ func phi4Vision(c family.Transformer, width int) []tape.Layer {
 		tape.As("img_processor", tape.Sequential{
 			tape.As("embeddings", tape.Sequential{
 				tape.As("patch_embedding", c.PatchConv(false)),
-				tape.As("position_embedding", layer.Embedding{Num: product(side, side), Dim: c.Hidden}),
+				tape.As("position_embedding", layer.Embedding{Num: setting.Product(side, side), Dim: c.Hidden}),
 			}),
 			tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseGELUTanh)}),
 			tape.As("post_layernorm", layer.LayerNorm{Size: c.Hidden}),
@@ -57,9 +57,9 @@ func phi4Audio(c family.Transformer, width int) []tape.Layer {
 	own := *setting.Or(family.Own[conformer](c), &conformer{})
 	norm := layer.LayerNorm{Size: c.Hidden}
 	feed := tape.Sequential{
-		tape.As("layer_norm", norm), tape.As("gate_up_proj", layer.Linear{In: c.Hidden, Out: product(2, c.FFN)}), tape.As("down_proj", layer.Linear{In: c.FFN, Out: c.Hidden}),
+		tape.As("layer_norm", norm), tape.As("gate_up_proj", layer.Linear{In: c.Hidden, Out: setting.Product(2, c.FFN)}), tape.As("down_proj", layer.Linear{In: c.FFN, Out: c.Hidden}),
 	}
-	deep := product(c.Hidden, own.depth)
+	deep := setting.Product(c.Hidden, own.depth)
 	bias := func(name string) tape.Layer {
 		return tape.Inline(layer.Learned{Name: name, Shape: alloc.Shape{1, own.pointwise, 1}})
 	}
@@ -68,7 +68,7 @@ func phi4Audio(c family.Transformer, width int) []tape.Layer {
 		tape.As("self_attn", layer.Attention{Hidden: c.Hidden, Heads: c.Heads}),
 		tape.As("conv", tape.Sequential{
 			tape.As("layer_norm", norm),
-			tape.As("glu", tape.Sequential{tape.As("ext_pw_conv_1d", layer.Conv1d{In: c.Hidden, Out: product(2, own.pointwise), Kernel: 1}), bias("b1"), bias("b2")}),
+			tape.As("glu", tape.Sequential{tape.As("ext_pw_conv_1d", layer.Conv1d{In: c.Hidden, Out: setting.Product(2, own.pointwise), Kernel: 1}), bias("b1"), bias("b2")}),
 			tape.As("dw_sep_conv_1d", tape.Sequential{
 				tape.As("dw_conv", layer.Conv1d{In: c.Hidden, Out: deep, Kernel: own.kernel, Groups: c.Hidden}), tape.As("pw_conv", layer.Conv1d{In: deep, Out: own.separable, Kernel: 1}),
 			}),
@@ -80,14 +80,14 @@ func phi4Audio(c family.Transformer, width int) []tape.Layer {
 	for range own.halvings - 1 {
 		convs = append(convs, layer.Conv2d{In: own.channels, Out: own.channels, Kernel: 3, Groups: own.channels}, layer.Conv2d{In: own.channels, Out: own.channels, Kernel: 1})
 	}
-	up, down := layer.Linear{In: product(c.Hidden, own.joined), Out: width}, layer.Linear{In: width, Out: width}
+	up, down := layer.Linear{In: setting.Product(c.Hidden, own.joined), Out: width}, layer.Linear{In: width, Out: width}
 	return []tape.Layer{tape.As("embed_tokens_extend.audio_embed", tape.Sequential{
 		tape.As("encoder", tape.Sequential{
 			tape.As("encoder_embedding", tape.Module{Params: []tape.Param{
 				{Name: "global_mean", Shape: alloc.Shape{c.Channels}, Buffer: true}, {Name: "global_invstd", Shape: alloc.Shape{c.Channels}, Buffer: true},
 			}, Run: func(_ *tape.Flow, x tape.Tensor) tape.Tensor { return x }}),
 			tape.As("embed.conv", convs),
-			tape.As("embed.out", layer.Linear{In: product(own.channels, own.last), Out: c.Hidden}),
+			tape.As("embed.out", layer.Linear{In: setting.Product(own.channels, own.last), Out: c.Hidden}),
 			tape.As("relative_attention_bias_layer.bias_values", layer.Embedding{Num: own.buckets, Dim: c.Heads}),
 			tape.As("encoders", tape.Repeat{N: c.Blocks, Layer: block}),
 		}),
@@ -115,7 +115,7 @@ func readPhi4(c *family.Config, a *family.Model) {
 	s.Number(&own.kernel, "kernel_size", 3)
 	s.Number(&own.buckets, "bias_max_distance", 1000)
 	if !s.Flag("bias_symmetric", false) {
-		own.buckets = product(2, own.buckets)
+		own.buckets = setting.Product(2, own.buckets)
 	}
 	s.Number(&joins, "time_reduction", 8)
 	s.Number(&own.channels, "nemo_conv_channels", 1024)

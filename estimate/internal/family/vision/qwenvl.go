@@ -118,9 +118,6 @@ func packedTower(c family.Transformer, p packedParts) []tape.Layer {
 	}}), family.Listed}
 }
 
-// bounded multiplies numbers of a model, up to the bound for all of them.
-func bounded(factors ...int) int { return int(min(setting.FLOPs(factors...), setting.MaxField)) }
-
 // qwenLook is that of an image that is scaled so that its sides are whole merged squares and its pixels
 // within bounds (image_processing_qwen2_vl.py, smart_resize). A token stands for each square.
 func qwenLook(c family.Transformer) (family.Look, error) {
@@ -134,7 +131,7 @@ func packedLook(c family.Transformer, frames int, least, most float64) (family.L
 	if math.Max(width, height) > longest*math.Min(width, height) {
 		return family.Look{}, fmt.Errorf("one side is more than %d times as long as the other", longest)
 	}
-	square := float64(bounded(c.Patch, c.Merge))
+	square := float64(setting.Product(c.Patch, c.Merge))
 	wide, high := math.RoundToEven(width/square)*square, math.RoundToEven(height/square)*square
 	switch {
 	case wide*high > most:
@@ -145,7 +142,7 @@ func packedLook(c family.Transformer, frames int, least, most float64) (family.L
 		wide, high = math.Ceil(width*by/square)*square, math.Ceil(height*by/square)*square
 	}
 	squares := int(wide/square) * int(high/square)
-	return family.Look{Tokens: squares, Sized: true, Shape: []int{bounded(squares, c.Merge, c.Merge), bounded(c.Channels, frames, c.Patch, c.Patch)}}, nil
+	return family.Look{Tokens: squares, Sized: true, Shape: []int{setting.Product(squares, c.Merge, c.Merge), setting.Product(c.Channels, frames, c.Patch, c.Patch)}}, nil
 }
 
 // qwenMerger reads the width of the merger's output, whose key is out.

@@ -31,7 +31,7 @@ var siglipEncoder = encoder{
 			tape.As("embeddings", tape.Sequential{
 				tape.As("patch_embedding", c.PatchConv(false)),
 				tape.Inline(family.FlatPatches{}),
-				tape.As("position_embedding", family.Positions{Num: int(min(setting.FLOPs(side, side), setting.MaxField)), Dim: c.Hidden, Buffered: true}),
+				tape.As("position_embedding", family.Positions{Num: setting.Product(side, side), Dim: c.Hidden, Buffered: true}),
 			}),
 			tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseGELUTanh)}),
 			tape.As("post_layernorm", layer.LayerNorm{Size: c.Hidden}),

@@ -88,7 +88,7 @@ func maskedBlock(c family.Transformer) tape.Layer {
 // weights with which an image's positions read the table are in float32, and kept.
 func patchEmbeddings(c family.Transformer, patches int) tape.Layer {
 	parts := tape.Sequential{
-		tape.As("patch_embedding", layer.Linear{In: product(c.Channels, product(c.Patch, c.Patch)), Out: c.Hidden}),
+		tape.As("patch_embedding", layer.Linear{In: setting.Product(c.Channels, c.Patch, c.Patch), Out: c.Hidden}),
 		tape.As("position_embedding", layer.Embedding{Num: patches, Dim: c.Hidden}),
 	}
 	return tape.Module{Name: "Patches", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
@@ -113,7 +113,7 @@ func (maskedMean) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 // patchedInput returns the patches of an image, and a text before them if the model reads one.
 func patchedInput(a *family.Model, batch, length int) []family.Input {
 	own, v := *setting.Or(family.Own[patched](a.Transformer), &patched{}), a.Vision
-	image := family.Reals(batch, own.patches, product(v.Channels, product(v.Patch, v.Patch)))
+	image := family.Reals(batch, own.patches, setting.Product(v.Channels, v.Patch, v.Patch))
 	if own.projected == 0 {
 		return []family.Input{image}
 	}

@@ -44,7 +44,7 @@ func swinV2(c family.Transformer) []tape.Layer {
 		embed = append(embed, unused("mask_token", 1, 1, c.Hidden))
 	}
 	if own.placed {
-		embed = append(embed, unused("position_embeddings", 1, product(side, side)+1, c.Hidden))
+		embed = append(embed, unused("position_embeddings", 1, setting.Product(side, side)+1, c.Hidden))
 	}
 	var stages tape.Sequential
 	width, ffn, first, grid := min(c.Hidden, setting.MaxField>>maxStages), min(c.FFN, setting.MaxField>>maxStages), true, side
@@ -80,9 +80,6 @@ func swinV2(c family.Transformer) []tape.Layer {
 	}
 	return []tape.Layer{tape.As("swinv2", append(body, tape.Inline(meanPlace{}))), tape.As("classifier", layer.Linear{In: width, Out: c.Classes})}
 }
-
-// product multiplies two numbers, up to the bound for all numbers of a model.
-func product(a, b int) int { return int(min(setting.FLOPs(a, b), setting.MaxField)) }
 
 // unused returns a parameter that nothing reads.
 func unused(name string, dims ...int) tape.Layer {

@@ -42,7 +42,7 @@ func (towerLayer) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 // merged returns the width of merged patches.
 func merged(c family.Transformer) int {
 	n := setting.Or(c.Merge, 2)
-	return int(min(setting.FLOPs(c.Hidden, n, n), setting.MaxField))
+	return setting.Product(c.Hidden, n, n)
 }
 
 // imageText says how the parts of a model of images and text are read.

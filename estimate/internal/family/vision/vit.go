@@ -195,14 +195,14 @@ type patchesAlone struct{ side int }
 
 func (l patchesAlone) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	t.Rank(x, 3, "(batch, tokens, hidden)")
-	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Dim(0), product(l.side, l.side), x.Dim(2)}, View: true})
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Dim(0), setting.Product(l.side, l.side), x.Dim(2)}, View: true})
 }
 
 // pixelsOf returns the layers that predict the pixels of patches, this many along a side of each.
 func pixelsOf(width, side, channels, stride int) []tape.Layer {
 	return []tape.Layer{
 		tape.Inline(tape.Permute{0, 2, 1}), tape.Inline(layer.Reshape{width, side, side}),
-		tape.As("decoder.0", layer.Conv2d{In: width, Out: product(product(stride, stride), channels), Kernel: 1}), tape.Inline(contiguous{}),
+		tape.As("decoder.0", layer.Conv2d{In: width, Out: setting.Product(stride, stride, channels), Kernel: 1}), tape.Inline(contiguous{}),
 	}
 }
 
