@@ -71,10 +71,13 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 		"negative":          {`"hidden_size": 64`, `"hidden_size": -64`, `hidden_size: -64 is not a number from 1`},
 		"too large":         {`"hidden_size": 64`, `"hidden_size": 4294967296`, `hidden_size`},
 		"far too large":     {`"hidden_size": 64`, `"hidden_size": 1e30`, `not the JSON of a config.json`},
-		"a string":          {`"hidden_size": 64`, `"hidden_size": "64"`, `"64" where Go wants int`},
+		"a string":          {`"hidden_size": 64`, `"hidden_size": "64"`, `"64" where a whole number belongs`},
 		"twice":             {`"hidden_size": 64`, `"hidden_size": 64, "hidden_size": 32`, `duplicate object member name "hidden_size"`},
 		"not JSON":          {`"hidden_size": 64`, `"hidden_size":`, `not the JSON of a config.json`},
 		"heads":             {`"num_key_value_heads": 2`, `"num_key_value_heads": 3`, `4 heads cannot share 3 heads`},
+		"an array":          {`"hidden_size": 64`, `"hidden_size": 64, "per_layer_config": [1]`, `a JSON array where an object belongs, within "/per_layer_config"`},
+		"a part":            {`"llama", "architectures": ["LlamaForCausalLM"]`, `"gemma3", "vision_config": {}, "text_config": [1]`, `text_config: it is no object`},
+		"no layers":         {`"llama", "architectures": ["LlamaForCausalLM"]`, `"nemotron_h", "layers_block_type": []`, `layers_block_type: it lists no layers`},
 		"head size":         {`"hidden_size": 64`, `"hidden_size": 66`, `a hidden size of 66 does not divide into 4 heads`},
 		"a million layers":  {`"num_hidden_layers": 2`, `"num_hidden_layers": 1000000`, `1000000 blocks, more than 1024`},
 		"layer types":       {`"llama", "architectures": ["LlamaForCausalLM"]`, `"gemma2", "layer_types": ["full_attention"]`, `layer_types: it has 1 entries for 2 layers`},
@@ -117,7 +120,7 @@ func TestConfigOfAClassifier(t *testing.T) {
 		assert.Equal(t, r.Params.Count-3*64+last*64+last, other.Params.Count, "with a bias")
 	}
 	_, err = ReadFile(writeFile(t, configName, []byte(strings.Replace(llamaConfig, `"hidden_size": 64`, `"hidden_size": 64.5`, 1))))
-	assert.ErrorContains(t, err, "64.5 where Go wants int")
+	assert.ErrorContains(t, err, "64.5 where a whole number belongs")
 }
 
 // Phi has dropout in its blocks and, unless embd_pdrop says so, none of its embeddings.

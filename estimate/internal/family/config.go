@@ -89,6 +89,10 @@ func newConfig(t *Table, k known, text json.RawMessage, err *error) *Config {
 // defaults of its type.
 func (c *Config) Component(key, name string) *Config {
 	text, usual, given := c.Value(key), c.class.Parts[key], c.Given(key)
+	if text != nil && text[0] != '{' {
+		c.Fail(key, "it is no object")
+		text = json.RawMessage("{}")
+	}
 	switch {
 	case text != nil:
 	case usual.With != nil:

@@ -67,6 +67,10 @@ func nemotronMixture(c Transformer, m layer.MoE) tape.Layer {
 
 func readNemotronH(c *Config, a *Model) {
 	types := nemotronLayers(c)
+	if len(types) == 0 {
+		c.Fail("layers_block_type", "it lists no layers")
+		return
+	}
 	c.Set("num_hidden_layers", len(types))
 	c.decoder(a, 8, false)
 	c.Activation(a, c.Word("mlp_hidden_act"), "relu2")

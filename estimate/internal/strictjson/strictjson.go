@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -32,9 +33,26 @@ func Unmarshal(value []byte, v any) error {
 		if wrong.Field != "" { // Go 1.27 does not name it in every error
 			where = fmt.Sprintf(", within %q", "/"+strings.ReplaceAll(wrong.Field, ".", "/"))
 		}
-		return fmt.Errorf("a JSON %s where Go wants %v%s", wrong.Value, wrong.Type, where)
+		return fmt.Errorf("a JSON %s where %s belongs%s", wrong.Value, wanted(wrong.Type), where)
 	}
 	return err
+}
+
+// wanted returns what JSON calls the values of a type.
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	case reflect.Slice, reflect.Array:
+		return "an array"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	}
+	return "a whole number"
 }
 
 // Unzip decodes a JSON value that gzip compressed, as those are that the program carries.
