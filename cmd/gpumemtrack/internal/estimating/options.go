@@ -2,6 +2,7 @@ package estimating
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -310,6 +311,10 @@ var projections = [][]string{
 // fileTargets returns the layers that get adapters if the flags name none: PEFT's for the model's type, or else the usual
 // ones. It notes which.
 func fileTargets(c *checkpoint.File, e *estimated) ([]string, error) {
+	if weightsKnownAlone(c) {
+		_, err := c.Architecture()
+		return nil, fmt.Errorf("%s: --lora needs the layers of the model, which are unknown: %w", c.Name, errors.Unwrap(err))
+	}
 	targets, peft := c.LoRATargets()
 	if len(targets) > 0 {
 		e.notes = append(e.notes, fmt.Sprintf("adapted: %s, as PEFT %s does by default for this type", strings.Join(targets, ", "), peft))
@@ -319,24 +324,40 @@ func fileTargets(c *checkpoint.File, e *estimated) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	targets = usualTargets(r)
+	if targets = usualTargets(r); !hasLinears(r, targets) {
+		return nil, fmt.Errorf("%s: --lora: PEFT %s has no default for this type, nor has the model %s: --lora-targets names layers, such as %s or all-linear", c.Name, peft, strings.Join(targets, " and "), aLinear(r))
+	}
 	e.notes = append(e.notes, fmt.Sprintf("adapted: %s, which is assumed: PEFT %s has no default for this type, and --lora-targets names others", strings.Join(targets, ", "), peft))
 	return targets, nil
 }
 
 // usualTargets returns the projections that the model's layers have.
 func usualTargets(r *estimate.Report) []string {
-	has := func(name string) bool {
-		return slices.ContainsFunc(r.Layers, func(l estimate.Row) bool {
-			return l.Kind == "Linear" && strings.HasSuffix("."+l.Path, "."+name)
-		})
-	}
 	for _, names := range projections {
-		if !slices.ContainsFunc(names, func(name string) bool { return !has(name) }) {
+		if hasLinears(r, names) {
 			return names
 		}
 	}
-	return projections[0] // the error then lists the layers that the model has
+	return projections[0]
+}
+
+// aLinear returns the name of the first linear layer.
+func aLinear(r *estimate.Report) string {
+	for _, l := range r.Layers {
+		if l.Kind == "Linear" {
+			return l.Path[strings.LastIndexByte(l.Path, '.')+1:]
+		}
+	}
+	return "those that it has"
+}
+
+// hasLinears reports whether the model has a linear layer of each of these names.
+func hasLinears(r *estimate.Report, names []string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool {
+		return !slices.ContainsFunc(r.Layers, func(l estimate.Row) bool {
+			return l.Kind == "Linear" && strings.HasSuffix("."+l.Path, "."+name)
+		})
+	})
 }
 
 func (o estimateOptions) tokens(usual int) int {

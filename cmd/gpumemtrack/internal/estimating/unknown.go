@@ -167,7 +167,7 @@ func (w *weightsAlone) write(out io.Writer) {
 	for _, p := range []struct {
 		name string
 		size *alloc.Bytes
-	}{{"master weights", w.Master}, {"gradients", w.Gradients}, {"optimizer", w.Optimizer}, {"keys and values", w.Cache}} {
+	}{{"buffers", &w.Buffers}, {"master weights", w.Master}, {"gradients", w.Gradients}, {"optimizer", w.Optimizer}, {"keys and values", w.Cache}} {
 		if p.size != nil && *p.size > 0 {
 			fmt.Fprintf(out, "%s: %v\n", p.name, *p.size)
 		}

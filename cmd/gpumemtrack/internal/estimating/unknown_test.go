@@ -28,6 +28,8 @@ func TestEstimateWeightsOfAnUnknownFamily(t *testing.T) {
 			"unknown: 726 parameters, 1.5 KiB, in 10 tensors", "│ BF16      │       5 │      690 │ 1.3 KiB │", "│ F32       │       4 │       72 │   288 B │",
 			`activations: unknown, cache: unknown: open config.json: model_type: "nobody_has_this" is none of`,
 		}, ""},
+		{"", 0, []string{"buffers: 152 B"}, ""},
+		{"--lora 8", cli.ExitFailed, nil, "--lora needs the layers of the model, which are unknown: open config.json: model_type"},
 		{"--serve", 0, []string{"cache: unknown"}, ""},
 		{"--batch 2 --seq 10", 0, []string{"activations: unknown"}, ""},
 		{"--train", 0, []string{"gradients: 1.5 KiB", "optimizer: 3.0 KiB", "activations: unknown"}, ""},
