@@ -1,6 +1,9 @@
 package checkpoint
 
 import (
+	"encoding/json"
+	"maps"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -23,8 +26,35 @@ func TestReportSaysWhatIsAssumed(t *testing.T) {
 	assert.NotContains(t, notes(`"model_type": "llama", "architectures": ["LlamaModel"], `+sizes), "architectures")
 	assert.Contains(t, notes(`"model_type": "bert", `+sizes), "BertForSequenceClassification")
 
+	assert.Contains(t, notes(`"model_type": "llama", `+sizes), "gives no dtype: the weights are float32 unless Precision gives another type")
+	assert.Contains(t, notes(`"model_type": "llama", "dtype": "float7", `+sizes), `gives a dtype that is not known, "float7": the weights are float32`)
+	assert.NotContains(t, notes(`"model_type": "llama", "torch_dtype": "float16", `+sizes), "dtype")
+
 	const anew = "a model that transformers 5 makes anew ties it"
 	const t5 = `"d_model": 64, "num_layers": 2, "num_heads": 4, "d_ff": 96, "vocab_size": 100`
 	assert.Contains(t, notes(`"model_type": "mt5", "architectures": ["MT5ForConditionalGeneration"], `+t5), anew)
 	assert.NotContains(t, notes(`"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], `+t5), anew)
+}
+
+// The class that an answer proposes is one of transformers.
+func TestProposedClassIsOfTransformers(t *testing.T) {
+	var file struct{ Types map[string]covered }
+	unzip(t, "testdata/torch/coverage.json.gz", &file)
+	proposed := regexp.MustCompile(`"architectures": \["(\w+)"\]`)
+	found := 0
+	for kind, of := range file.Types {
+		config := maps.Clone(of.Config)
+		delete(config, "architectures")
+		text, err := json.Marshal(config)
+		require.NoError(t, err)
+		c, err := ParseConfig("model", text)
+		if err != nil {
+			continue // a family that is not known
+		}
+		for _, class := range proposed.FindAllStringSubmatch(strings.Join(c.architecture.Assumed, "\n"), -1) {
+			found++
+			assert.Contains(t, of.Classes, class[1], kind)
+		}
+	}
+	assert.NotZero(t, found)
 }

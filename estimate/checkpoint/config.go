@@ -56,7 +56,20 @@ func openConfig(path string) (architecture, error) {
 	if err != nil {
 		return architecture{}, err
 	}
-	return c.architecture()
+	a, err := c.architecture()
+	if err == nil && a.dtype == 0 && a.quantized == nil {
+		a.Assumed = append(a.Assumed, c.assumedType())
+	}
+	return a, err
+}
+
+// assumedType says in what type the weights are counted if config.json gives none that is known.
+func (c *config) assumedType() string {
+	given := "no dtype"
+	if name := cmp.Or(c.DType, c.TorchDType); name != "" {
+		given = fmt.Sprintf("a dtype that is not known, %q", strictjson.Shorten(name))
+	}
+	return fmt.Sprintf("config.json gives %s: the weights are float32 unless Precision gives another type", given)
 }
 
 // readConfig decodes a config.json.

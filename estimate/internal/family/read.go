@@ -3,6 +3,7 @@ package family
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // ReadConfig returns the model that a config.json describes; name is its model_type or _class_name.
@@ -18,10 +19,11 @@ func (t *Table) ReadConfig(name string, text json.RawMessage) (Model, error) {
 		delete(c.defaults, usualName(c.names, size)) // a whole model must give its sizes, a part need not
 	}
 	a.Family = known.Family
-	if classes := c.Names("architectures"); len(classes) > 0 {
+	classes := c.Names("architectures")
+	if len(classes) > 0 {
 		a.class = classes[0]
 	} else if known.Base != "" {
-		a.Assumed = append(a.Assumed, fmt.Sprintf("config.json names no architectures: this is %s, with neither a head nor a loss; add the class that is meant, such as \"architectures\": [\"%s\"]", known.Base, c.exampleClass()))
+		a.Assumed = append(a.Assumed, fmt.Sprintf("config.json names no architectures: this is %s, with neither a head nor a loss", known.Base))
 	}
 	a.problem = c.Word("problem_type")
 	c.reading = &reading{types: []string{name}}
@@ -32,6 +34,11 @@ func (t *Table) ReadConfig(name string, text json.RawMessage) (Model, error) {
 	c.noteUnread(&a)
 	if *c.err != nil {
 		return Model{}, *c.err
+	}
+	if len(classes) == 0 && known.Base != "" {
+		if class := c.exampleClass(name, text); class != "" {
+			a.Assumed[0] += fmt.Sprintf("; add the class that is meant, such as \"architectures\": [%q]", class)
+		}
 	}
 	return a, nil
 }
@@ -54,15 +61,33 @@ func (c *Config) noteUnread(a *Model) {
 	}
 }
 
-// exampleClass returns the name of a class with a head.
-func (c *Config) exampleClass() string {
-	switch {
-	case c.Family.Seq2Seq():
-		return c.Named("ForConditionalGeneration")
-	case c.Family.OrLlama().Images || c.Family.OrLlama().Layers == nil && c.Family.Encoder():
-		return c.Named("ForImageClassification")
-	case c.Family.Encoder():
-		return c.Named("ForSequenceClassification")
+// exampleClass returns the name of a class with a head that the config can name; "" if none of the usual names is one. The text
+// parts of models of images and text have mostly none.
+func (c *Config) exampleClass(name string, text json.RawMessage) string {
+	if strings.HasSuffix(name, "_text") {
+		return ""
 	}
-	return c.Named("ForCausalLM")
+	usual := "ForCausalLM"
+	switch {
+	case c.Family.OrLlama().Images:
+		usual = "ForImageClassification"
+	case c.Family.OrLlama().Layers != nil && c.Family.Encoder():
+		usual = "ForSequenceClassification"
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(text, &members) != nil {
+		return ""
+	}
+	for _, end := range []string{usual, "ForConditionalGeneration", "ForCausalLM", "ForImageClassification", "ForSequenceClassification"} {
+		class := c.Named(end)
+		members["architectures"] = json.RawMessage(fmt.Sprintf("[%q]", class))
+		headed, err := json.Marshal(members)
+		if err != nil {
+			return ""
+		}
+		if _, err := c.table.ReadConfig(name, headed); err == nil {
+			return class
+		}
+	}
+	return ""
 }

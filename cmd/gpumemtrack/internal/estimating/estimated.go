@@ -59,13 +59,19 @@ type estimated struct {
 var flagNames = strings.NewReplacer(
 	"Machine.GPU and Machine.Loading say", "--gpu and --cuda-loading say", "Machine.GPU", "--gpu", "Machine.Loading", "--cuda-loading",
 	"Loop.ZeroGrad", "--zero-grad", "Loop.Form", "--optimizer-form", "Loop.Decay", "--weight-decay", "Loop.Output", "--hold-output",
-	"Installed", "--bitsandbytes", "Report.Beside", "--measured",
+	"Installed", "--bitsandbytes", "unless Precision gives", "unless --dtype gives", "Report.Beside", "--measured",
 )
+
+// assumedType ends the note that a file does not give the type of its weights, which --dtype then does.
+const assumedType = "unless Precision gives another type"
 
 // note turns the notes of a report into a command's: they name flags, and say what was assumed and
 // which flags have no effect.
 func (e *estimated) note(name string) {
 	notes := e.Report.Notes
+	if e.options.dtype != "" {
+		notes = slices.DeleteFunc(notes, func(note string) bool { return strings.HasSuffix(note, assumedType) })
+	}
 	for i, note := range notes {
 		notes[i] = flagNames.Replace(note)
 	}

@@ -157,6 +157,12 @@ func TestEstimateUsualTargetsOfLoRA(t *testing.T) {
 			"num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 100}`), 0o600))
 		assert.Contains(t, estimateJSON(t, dir+" --lora 8").Report.Notes, said)
 	}
+	const untyped = "config.json gives no dtype: the weights are float32 unless --dtype gives another type"
+	assert.Contains(t, estimateJSON(t, dir).Report.Notes, untyped)
+	assert.NotContains(t, estimateJSON(t, dir+" --dtype bf16").Report.Notes, untyped)
+	var stderr bytes.Buffer
+	assert.Equal(t, cli.ExitFailed, run([]string{"estimate", "deepseek-v3", "--lora", "8"}, nil, io.Discard, &stderr))
+	assert.Contains(t, stderr.String(), "PEFT 0.21.2 has no default for this type, nor has the model q_proj and v_proj: --lora-targets names layers, such as q_a_proj or all-linear")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"_class_name": "FluxTransformer2DModel",
 		"num_layers": 1, "num_single_layers": 1, "num_attention_heads": 2, "attention_head_dim": 64}`), 0o600))
 	const wide = 2 * 64
