@@ -145,7 +145,11 @@ func (p *pickle) call(o Object) (Value, error) {
 			return v, err
 		}
 		for _, arg := range p.List(o.Args) {
-			for _, pair := range p.List(arg) { // as Python 2 writes them
+			// As Python 2 writes them. Many calls may have the same ones: each counts every time.
+			if err := p.room.Use(valueBytes * int64(1+len(p.List(arg)))); err != nil {
+				return v, err
+			}
+			for _, pair := range p.List(arg) {
 				if kv := p.List(pair); len(kv) == 2 {
 					if err := p.setPairs(v, []Value{kv[0], kv[1]}); err != nil {
 						return v, err

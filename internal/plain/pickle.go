@@ -449,7 +449,9 @@ func (p *pickle) long(lengthBytes int) (Value, error) {
 		return Value{}, err
 	}
 	if n == 9 { // an address in the upper half: the last byte is the sign
-		if sign, err := p.byte(); err != nil || sign != 0 {
+		if sign, err := p.byte(); err == nil && sign != 0 && p.keeps {
+			return Value{}, nil
+		} else if err != nil || sign != 0 {
 			return Value{}, errors.Join(err, errors.New("an integer of more than 64 bits"))
 		}
 		return number(int64(v)), nil

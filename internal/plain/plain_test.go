@@ -180,7 +180,7 @@ func TestObjects(t *testing.T) {
 		"\x80\x02ca\nB\n)\x81}\x8c\x01kK\x01sb.": "a.B([] {k:1 } None)", "ca\nB\n)RI1\nI2\ns.": "a.B([] None {1:2 })", "ca\nB\n)RI1\na.": "a.B([] None [1])",
 		"ccollections\nOrderedDict\n)RI-7\nI2\ns}b.": "{-7:2 }", "ccollections\nOrderedDict\n(l(lS'a'\naI1\naaatR.": "", "ccollections\nOrderedDict\n((l(S'a'\nI1\ntatR.": "{a:1 }",
 		"(S'storage'\ntQ.": `None(["storage"] None None)`, "Pid\n.": `None("id" None None)`, "(I1\nia\nB\n.": "a.B([1] None None)", "(ca\nB\nI1\no.": "a.B([1] None None)",
-		"}(N)d)I1\ns.": "", "}NI1\ns)I2\ns.": "{key 1:1 key 2:2 }", "\x80\x02\x8a\x0a0123456789.": "None", "ca\nB\n)}\x92.": "a.B([] None {})",
+		"}(N)d)I1\ns.": "", "}NI1\ns)I2\ns.": "{key 1:1 key 2:2 }", "\x80\x02\x8a\x0a0123456789.": "None", "\x80\x02\x8a\x09012345678.": "None", "ca\nB\n)}\x92.": "a.B([] None {})",
 		"b.": "", "NNb.": "", "R.": "", "\x82\x01.": "", "(o.": "", "NN\x93.": "", "ca\n.": "",
 	} {
 		got, err := read(text, plain.ReadObjects)
@@ -193,6 +193,16 @@ func TestObjects(t *testing.T) {
 	}
 	_, err := read("cos\nsystem\n)R.", plain.ReadPickle)
 	assert.ErrorContains(t, err, "would run code")
+}
+
+// TestPairsOfManyCalls: time follows the file's size where many calls have the same pairs.
+func TestPairsOfManyCalls(t *testing.T) {
+	const many = 20_000
+	text := "(S'k'\nI1\ntp1\n0(" + strings.Repeat("h\x01", many) + "tp2\n0(" + strings.Repeat("h\x02", many) + "tp3\n0ccollections\nOrderedDict\nh\x03R."
+	r, err := bounded.NewReader(strings.NewReader(text), 0)
+	require.NoError(t, err)
+	_, _, err = plain.ReadObjects(r)
+	assert.ErrorIs(t, err, bounded.ErrTooLarge)
 }
 
 func FuzzReadObjects(f *testing.F) {
