@@ -2,13 +2,12 @@ package torchsave
 
 import (
 	"archive/zip"
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/internal/archive"
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/internal/plain"
 )
@@ -20,13 +19,9 @@ import (
 
 // ReadArchive reads a file of torch.save.
 func ReadArchive(r io.ReaderAt, size int64) (*File, error) {
-	r = &budget{r: r, left: maxRead}
-	if err := checkEntries(r, size); err != nil {
-		return nil, err
-	}
-	z, err := zip.NewReader(r, size)
+	z, err := archive.Open(r, size, maxEntries)
 	if err != nil {
-		return nil, fmt.Errorf("it is truncated, or no ZIP file: %w", err)
+		return nil, err
 	}
 	w := walker{sizes: make(map[string]int64), storages: make(map[string]int), seen: make(map[[2]int64]bool)}
 	var pickle *zip.File
@@ -59,25 +54,8 @@ func ReadArchive(r io.ReaderAt, size int64) (*File, error) {
 	return w.file()
 }
 
-// maxPickle limits data.pkl and .metadata: a data.pkl of a hundred thousand tensors has 20 MB. maxRead
-// limits what is read of a file, with the list of its entries.
-const (
-	maxPickle = 1 << 30
-	maxRead   = maxPickle + 1<<28
-)
-
-// budget is a file of which no more than so many bytes are read: a sparse file costs nothing to make.
-type budget struct {
-	r    io.ReaderAt
-	left int64
-}
-
-func (b *budget) ReadAt(p []byte, at int64) (int, error) {
-	if b.left -= int64(len(p)); b.left < 0 {
-		return 0, fmt.Errorf("%w: its tables take more than %d MiB", bounded.ErrTooLarge, maxRead>>20)
-	}
-	return b.r.ReadAt(p, at)
-}
+// maxPickle limits data.pkl and .metadata: a data.pkl of a hundred thousand tensors has 20 MB.
+const maxPickle = 1 << 30
 
 func (w *walker) read(f *zip.File) (plain.Value, error) {
 	if f.Method != zip.Store {
@@ -99,34 +77,6 @@ func (w *walker) read(f *zip.File) (plain.Value, error) {
 
 // maxEntries bounds the files in an archive: those of its storages and some more.
 const maxEntries = maxTensors + 1024
-
-// checkEntries reads how many files an archive claims to have, before package zip makes room for them.
-func checkEntries(r io.ReaderAt, size int64) error {
-	const end, end64, locator = 22, 56, 20
-	tail := make([]byte, min(size, end+1<<16))
-	if n, err := r.ReadAt(tail, size-int64(len(tail))); n < len(tail) {
-		return fmt.Errorf("read the end of the archive: %w", err)
-	}
-	at := bytes.LastIndex(tail, []byte("PK\x05\x06"))
-	if at < 0 || len(tail)-at < end {
-		return errors.New("it is truncated: the end of the ZIP file is missing")
-	}
-	entries := uint64(binary.LittleEndian.Uint16(tail[at+10:]))
-	if at >= locator && string(tail[at-locator:at-locator+4]) == "PK\x06\x07" {
-		var b [end64]byte
-		if _, err := r.ReadAt(b[:], int64(binary.LittleEndian.Uint64(tail[at-locator+8:])&(1<<62-1))); err != nil {
-			return fmt.Errorf("it is truncated: %w", err)
-		}
-		entries = max(entries, binary.LittleEndian.Uint64(b[32:]))
-		if entries == 1<<16-1 {
-			entries = binary.LittleEndian.Uint64(b[32:])
-		}
-	}
-	if entries > maxEntries {
-		return fmt.Errorf("it says that it has %d files, and a model has at most %d", entries, maxEntries)
-	}
-	return nil
-}
 
 // walker finds the tensors in an object.
 type walker struct {
@@ -154,12 +104,7 @@ func (w *walker) walk(v plain.Value, path []string, buffer bool) error {
 			return err
 		}
 	}
-	if w.seen[id] { // it may hold itself
-		return nil
-	}
-	w.seen[id] = true
-	const each = 64
-	if err := w.data.Use(each); err != nil {
+	if first, err := w.enter(id); !first || err != nil {
 		return err
 	}
 	if called && w.isWrapper(o) {
@@ -186,6 +131,26 @@ func (w *walker) walk(v plain.Value, path []string, buffer bool) error {
 	return nil
 }
 
+// enter reports whether a list, dict or object is walked through for the first time. It may hold itself, and many
+// may hold it.
+func (w *walker) enter(id [2]int64) (first bool, err error) {
+	if w.seen[id] {
+		return false, nil
+	}
+	w.seen[id] = true
+	const each = 64
+	return true, w.data.Use(each)
+}
+
+// enterDict is enter of a dict; no other value is entered.
+func (w *walker) enterDict(v plain.Value) (first bool, err error) {
+	id, _ := v.ID()
+	if v.Kind() != plain.Dict {
+		return false, nil
+	}
+	return w.enter(id)
+}
+
 // under returns the path with one more key.
 func under(path []string, key string) []string {
 	return append(path[:len(path):len(path)], bounded.Name(key))
@@ -193,17 +158,12 @@ func under(path []string, key string) []string {
 
 // walkObject adds the tensors of an object that is no tensor itself, such as a module.
 func (w *walker) walkObject(o plain.Object, path []string, buffer bool) error {
-	for key, e := range w.data.Each(o.State) {
-		var err error
-		switch key {
-		case "_parameters", "_modules":
-			err = w.members(e, path, false)
-		case "_buffers":
-			err = w.members(e, path, true)
-		default:
-			err = w.walk(e, under(path, key), buffer)
-		}
-		if err != nil {
+	first, err := w.enterDict(o.State)
+	if err != nil {
+		return err
+	}
+	if first {
+		if err := w.attributes(o.State, path, buffer); err != nil {
 			return err
 		}
 	}
@@ -218,7 +178,29 @@ func (w *walker) walkObject(o plain.Object, path []string, buffer bool) error {
 	return w.walk(o.Args, path, buffer)
 }
 
+// attributes adds the tensors of an object's attributes. Those of a module are in dicts of its own.
+func (w *walker) attributes(state plain.Value, path []string, buffer bool) error {
+	for key, e := range w.data.Each(state) {
+		var err error
+		switch key {
+		case "_parameters", "_modules":
+			err = w.members(e, path, false)
+		case "_buffers":
+			err = w.members(e, path, true)
+		default:
+			err = w.walk(e, under(path, key), buffer)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (w *walker) members(dict plain.Value, path []string, buffer bool) error {
+	if first, err := w.enterDict(dict); !first || err != nil {
+		return err
+	}
 	for key, e := range w.data.Each(dict) {
 		if err := w.walk(e, under(path, key), buffer); err != nil {
 			return err
@@ -256,6 +238,10 @@ func (w *walker) tensor(o plain.Object, path []string, buffer bool) (done bool, 
 		}
 		return true, w.addView(o, view{}, path, buffer)
 	case (function == "_rebuild_parameter" || function == "_rebuild_parameter_with_state") && len(args) > 0:
+		const each = 64 // it is not entered: a tied parameter counts under each of its names
+		if err := w.data.Use(each); err != nil {
+			return true, err
+		}
 		return true, w.walk(args[0], path, false)
 	case function == "_rebuild_meta_tensor_no_storage":
 		w.noData++

@@ -63,14 +63,15 @@ func (t *table) fields(v plain.Value, class string) (plain.Value, bool) {
 func (t *table) path(paths plain.Value, name string) []string {
 	keys, _ := t.data.Get(paths, t.data.Key(name))
 	var path []string
-	for _, key := range t.data.List(keys) {
+	for i, key := range t.data.List(keys) {
+		if i == maxDepth {
+			break
+		}
 		text := t.data.Str(key)
 		if n, ok := key.Int(); ok {
 			text = fmt.Sprint(n)
 		}
-		if len(path) < maxDepth {
-			path = append(path, bounded.Name(text))
-		}
+		path = append(path, bounded.Name(text))
 	}
 	if len(path) == 0 {
 		return []string{bounded.Name(name)}
@@ -114,6 +115,9 @@ func (t *table) whole(state plain.Value) (held, error) {
 		sides, err := t.numbers(get(piece, "sizes"))
 		if err != nil {
 			return held{}, err
+		}
+		if len(sides) != len(shape) {
+			return held{}, fmt.Errorf("a chunk of it has %d dimensions, and the tensor %d", len(sides), len(shape))
 		}
 		n, err := product(sides)
 		if err != nil || n > elements-saved {

@@ -82,7 +82,11 @@ func (t *table) add(f found) error {
 	}
 	t.found = append(t.found, f)
 	const each = 128
-	return t.data.Use(each + int64(16*len(f.path)))
+	key := 0 // a key that is too long was copied when it was cut
+	if n := len(f.path); n > 0 {
+		key = len(f.path[n-1])
+	}
+	return t.data.Use(int64(each + 16*len(f.path) + key))
 }
 
 // modelKeys are the keys under which programs save a model beside other things, the most certain first:

@@ -114,7 +114,7 @@ func TestArchivesSayWhatIsWrong(t *testing.T) {
 		"no data.pkl":       {archiveOf("a/other"), "without a data.pkl"},
 		"packed":            {packed(), "it is packed"},
 		"a storage twice":   {archiveOf("a/data.pkl", "a/data/0", "a/data/0"), `storage "0" twice`},
-		"many entries":      {far, "72057594037927935 files, and a model has at most"},
+		"many entries":      {far, "72057594037927935 files, want at most"},
 		"pickle cut":        {archive("(d", nil), "the file is torn"},
 		"no storage":        {archive(dict("w", one)+".", nil), `tensor "w": its storage "0" is not in the file`},
 		"small storage":     {archive(dict("w", one)+".", map[string]int{"0": 12}), `storage "0" has 12 bytes, and the tensors say 16`},
@@ -167,6 +167,46 @@ func TestArchivesOfCycles(t *testing.T) {
 	content := archive(wide.String()+".", nil)
 	_, err := torchsave.ReadArchive(bytes.NewReader(content), int64(len(content)))
 	assert.NoError(t, err)
+}
+
+// Time and memory follow the file's size where much refers to one thing.
+func TestArchivesOfOneThingInMany(t *testing.T) {
+	const many = 60_000
+	var wide strings.Builder
+	wide.WriteString("cx\ny\np7\n0(lp5\n0(dp8\n(")
+	for i := range many {
+		fmt.Fprintf(&wide, "I%d\ng5\n", i)
+	}
+	wide.WriteString("u0(")
+	chain := "ctorch._utils\n_rebuild_parameter\np7\n0(lp6\n0" + strings.Repeat("g7\n(g6\ntRp6\n0", 200) + "("
+	key := "0S'" + strings.Repeat("k", 5000) + "'\np2\n0("
+	for name, test := range map[string]struct{ pickle, want string }{
+		"state":      {wide.String() + strings.Repeat("h\x07)Rh\x08b", many) + "t.", ""},
+		"modules":    {wide.String() + strings.Repeat("h\x07)R}\x8c\x08_modulesh\x08sb", many) + "t.", ""},
+		"parameters": {chain + strings.Repeat("h\x06", 10*many) + "t.", "too large"},
+		"a long key": {tensor("0", 4, 0, "I4\n", "I1\n") + "p1\n" + key + strings.Repeat("}h\x02h\x01s", many) + "t.", "too large"},
+	} {
+		content := archive(test.pickle, map[string]int{"0": 16})
+		f, err := torchsave.ReadArchive(bytes.NewReader(content), int64(len(content)))
+		if test.want != "" {
+			assert.ErrorContains(t, err, test.want, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		assert.Empty(t, f.Tensors, name)
+	}
+}
+
+func TestMetadataOfChunksOfOtherDimensions(t *testing.T) {
+	object := func(class string, fields ...string) string {
+		return "ctorch.distributed.checkpoint.metadata\n" + class + "\n)R" + dict(fields...) + "b"
+	}
+	chunk := object("ChunkStorageMetadata", "sizes", ")")
+	properties := object("TensorProperties", "dtype", "ctorch\nfloat32\n")
+	tensor := object("TensorStorageMetadata", "properties", properties, "size", "(I2\nt", "chunks", "(l"+chunk+"a"+chunk+"a")
+	content := object("Metadata", "state_dict_metadata", dict("w", tensor)) + "."
+	_, err := torchsave.ReadMetadata(strings.NewReader(content), int64(len(content)))
+	assert.ErrorContains(t, err, `tensor "w": a chunk of it has 0 dimensions, and the tensor 1`)
 }
 
 func TestMetadataSaysWhatIsWrong(t *testing.T) {

@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/gpumemtrack/gpumemtrack/internal/archive"
 )
 
 // maxWindow bounds the memory of a zstd decoder: zstd itself unpacks larger windows only by --long=31.
@@ -70,11 +72,12 @@ func member(f *os.File) io.ReadCloser {
 	if err != nil || !info.Mode().IsRegular() {
 		return nil
 	}
-	archive, err := zip.NewReader(f, info.Size())
+	const most = 1 << 10 // with folders and what macOS adds
+	listed, err := archive.Open(f, info.Size(), most)
 	if err != nil {
 		return nil
 	}
-	members := slices.DeleteFunc(slices.Clone(archive.File), func(m *zip.File) bool {
+	members := slices.DeleteFunc(slices.Clone(listed.File), func(m *zip.File) bool {
 		return strings.HasSuffix(m.Name, "/") || strings.HasPrefix(m.Name, "__MACOSX/")
 	})
 	if len(members) != 1 {
