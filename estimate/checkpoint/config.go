@@ -453,7 +453,7 @@ func openPart(dir string) (*File, error) {
 	}
 	f, err := openPath(path)
 	if err == nil && len(f.tensors) == 0 && f.architectureErr != nil {
-		return nil, nil // only the keys and values of a text encoder are known
+		return nil, nil //nolint:nilerr // only the keys and values of a text encoder are known
 	}
 	return f, err
 }

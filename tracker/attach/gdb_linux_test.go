@@ -94,11 +94,11 @@ func (d debugged) run(t *testing.T, program string, args ...string) (calls []byG
 func hideDriver(t *testing.T, folder string) {
 	t.Helper()
 	driver, hidden := filepath.Join(folder, "libcuda.so.1"), "driver.so"
-	if err := os.Rename(driver, filepath.Join(folder, hidden)); errors.Is(err, fs.ErrNotExist) {
+	err := os.Rename(driver, filepath.Join(folder, hidden))
+	if errors.Is(err, fs.ErrNotExist) {
 		return // its libraries are not the driver's
-	} else {
-		require.NoError(t, err)
 	}
+	require.NoError(t, err)
 	require.NoError(t, os.Symlink(hidden, driver))
 }
 

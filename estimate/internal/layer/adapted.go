@@ -1,6 +1,8 @@
 package layer
 
 import (
+	"slices"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -68,6 +70,6 @@ func AddParam(t *tape.Tape, o *tape.Op, name string, parts, out, in int) {
 		return
 	}
 	sum := t.Call(name, paramAdapter{parts, out, in, n * t.Cfg.Lora.Rank}, t.Const(t.Activation(), 1))
-	o.In, o.Keep = append(o.In[:len(o.In):len(o.In)], sum), append(o.Keep[:len(o.Keep):len(o.Keep)], sum)
+	o.In, o.Keep = append(slices.Clip(o.In), sum), append(slices.Clip(o.Keep), sum)
 	o.Keep = append(o.Keep, o.In[0]) // for the gradient of the sum
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/archive"
@@ -153,7 +154,7 @@ func (w *walker) enterDict(v plain.Value) (first bool, err error) {
 
 // under returns the path with one more key.
 func under(path []string, key string) []string {
-	return append(path[:len(path):len(path)], bounded.Name(key))
+	return append(slices.Clip(path), bounded.Name(key))
 }
 
 // walkObject adds the tensors of an object that is no tensor itself, such as a module.

@@ -131,7 +131,7 @@ func (t *table) file() (*File, error) {
 
 // modelPart returns the keys under which the model is, and whether a path is the model's.
 func (t *table) modelPart() (part []string, ok func(path []string) bool) {
-	for depth := 0; depth < maxDepth; depth++ {
+	for depth := range maxDepth {
 		under := map[string]bool{}
 		for _, f := range t.found {
 			if len(f.path) > depth+1 {
@@ -189,10 +189,8 @@ func (t *table) numbers(v plain.Value) ([]int, error) {
 // product is the number of elements; it is an error if it overflows.
 func product(shape []int) (int64, error) {
 	n := int64(1)
-	for _, side := range shape {
-		if side == 0 {
-			return 0, nil
-		}
+	if slices.Contains(shape, 0) {
+		return 0, nil
 	}
 	for _, side := range shape {
 		if n > (1<<62)/int64(side) {

@@ -36,7 +36,7 @@ func siglip2(c family.Transformer) []tape.Layer {
 		tape.As("encoder.layers", tape.Repeat{N: image.Blocks, Layer: maskedBlock(image)}),
 		tape.As("post_layernorm", layer.LayerNorm{Size: image.Hidden}),
 	}
-	var head tape.Layer = tape.Inline(family.First{})
+	head := tape.Layer(tape.Inline(family.First{}))
 	if !own.headless {
 		head = tape.As("head", probe{image})
 	}
