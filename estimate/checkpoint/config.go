@@ -299,8 +299,23 @@ func (p pipeline) Inputs(batch, length int) []family.Input { return p.runs.Input
 
 // Resized is the pipeline that makes images of another side.
 func (p pipeline) Resized(side int) (family.Images, error) {
-	err := p.runs.Resize(side)
-	return p, err
+	whole, err := p.whole().Resized(side)
+	return p.running(whole), err
+}
+
+// Filmed is the pipeline that makes videos of another length.
+func (p pipeline) Filmed(frames int) (family.Images, error) {
+	whole, err := p.whole().Filmed(frames)
+	return p.running(whole), err
+}
+
+// Video is the number of frames of the videos that the pipeline makes, and the side of each in pixels.
+func (p pipeline) Video() (frames, side int) { return p.whole().Video() }
+
+// running is the pipeline where what runs is that of the whole.
+func (p pipeline) running(whole family.Images) pipeline {
+	p.runs.Model = whole.(diffusion.Pipeline).Runs
+	return p
 }
 
 // note says which parts are not counted.

@@ -98,7 +98,7 @@ func (c *File) linear(pattern string) string {
 //   - A model that is Prompted reads batch texts with their images. The length, which counts their
 //     tokens too, must be ImageTokens or more; the usual one is that of a text and these.
 //   - A model of images alone reads batch images of its own size; length must be 0.
-//   - A model that makes images reads noisy ones of the usual size, and a text.
+//   - A model that makes images or videos reads noisy ones of the usual size, and a text.
 //
 // The errors are those of Layers; a pipeline with missing parts is an error too.
 func (c *File) Input(batch, length int) (estimate.Option, error) {
@@ -131,6 +131,25 @@ func (c *File) Images(side int) (*File, error) {
 	}
 	return &sized, nil
 }
+
+// Videos returns the model for videos of this many frames, in place of the usual number. In a
+// pipeline the autoencoder decodes as many. It is an error if the model makes no videos, or if the
+// frames after the first do not divide into latent frames: Wan and HunyuanVideo make 4k + 1 frames,
+// LTX-Video 8k + 1.
+func (c *File) Videos(frames int) (*File, error) {
+	if _, err := c.Architecture(); err != nil {
+		return nil, err
+	}
+	filmed := *c
+	if err := filmed.architecture.Film(frames); err != nil {
+		return nil, fmt.Errorf("checkpoint: videos of %d frames: %w", frames, err)
+	}
+	return &filmed, nil
+}
+
+// Video returns the number of frames of the videos that the model makes, and the side of each, in
+// pixels; frames are square. Both are 0 if it makes no videos.
+func (c *File) Video() (frames, side int) { return c.architecture.Video() }
 
 // InPrompt says which images stand in each text, for Prompted.
 type InPrompt struct {

@@ -46,6 +46,7 @@ type Family struct {
 	Makes   bool // it makes images, or videos
 	Scale   int  // pixels along a side that become one of the latent images it makes; 0 means 8
 	Rate    int  // frames that become one of the latent videos it makes; 0 means that it makes images
+	Frames  int  // usual latent frames of these videos
 	Patched bool // only whole patches of an image are read
 	Heads   headNorms
 }

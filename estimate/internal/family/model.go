@@ -139,8 +139,27 @@ func (a *Model) LatentSide() int {
 	return cmp.Or(a.latent, a.Image, usualSide)
 }
 
-// LatentFrames returns the number of frames of the latent video that the model makes.
-func (a *Model) LatentFrames(usual int) int { return cmp.Or(a.frames, usual) }
+// LatentFrames returns the number of frames of the latent video that the model makes: 1, if it makes images.
+func (a *Model) LatentFrames() int { return max(1, cmp.Or(a.frames, a.Family.OrLlama().Frames)) }
+
+// PixelScale returns how many pixels along a side become one of the latent image that the model makes.
+func (a *Model) PixelScale() int { return cmp.Or(a.Family.OrLlama().Scale, latentScale) }
+
+// Video returns the number of frames of the videos that the model makes, and the side of each in pixels. Both are 0 if it
+// makes none.
+func (a *Model) Video() (frames, side int) {
+	if a.Images != nil {
+		if v, ok := a.Images.(interface{ Video() (frames, side int) }); ok {
+			return v.Video()
+		}
+		return 0, 0
+	}
+	rate := a.Family.OrLlama().Rate
+	if rate == 0 {
+		return 0, 0
+	}
+	return (a.LatentFrames()-1)*rate + 1, a.LatentSide() * a.PixelScale()
+}
 
 // MaxBlocks bounds the blocks and the experts that a file can ask for. The largest models have some
 // hundreds.
@@ -241,7 +260,7 @@ func (a *Model) Resize(side int) error {
 	if a.Image > 0 {
 		patch = a.Patch
 	}
-	scale := cmp.Or(a.Family.Scale, latentScale)
+	scale := a.PixelScale()
 	latent, err := scaledSide(side, scale, 1)
 	if err == nil {
 		_, err = scaledSide(side, scale, patch)
@@ -309,8 +328,8 @@ func scaledSide(pixels, scale, unit int) (int, error) {
 
 // Film sets the number of frames of the videos that the model makes.
 func (a *Model) Film(frames int) error {
-	if frames < 1 || frames > LargestNumber {
-		return fmt.Errorf("want 1 to %d frames", LargestNumber)
+	if frames < 1 || frames > maxFrames {
+		return fmt.Errorf("want 1 to %d frames", maxFrames)
 	}
 	if i, ok := a.Images.(interface {
 		Filmed(frames int) (Images, error)
@@ -331,11 +350,15 @@ func (a *Model) Film(frames int) error {
 	return err
 }
 
+// maxFrames bounds the frames of a video, which autoencoders decode a few at a time.
+const maxFrames = 1 << 13
+
 // LatentFrames returns the number of latent frames that so many frames become. The first stays alone, and of the others
 // rate become one.
 func LatentFrames(frames, rate int) (int, error) {
 	if frames < 1 || (frames-1)%rate != 0 {
-		return 0, fmt.Errorf("want a multiple of %d frames and one", rate)
+		below := max(0, frames-1) / rate * rate
+		return 0, fmt.Errorf("want %dk + 1 frames, such as %d or %d", rate, below+1, below+rate+1)
 	}
 	return (frames-1)/rate + 1, nil
 }

@@ -42,6 +42,7 @@ type estimated struct {
 	Context      int              `json:"context_length,omitempty"` // tokens of each sequence: given with --serve, or found by --max-context-length
 	Images       int              `json:"images,omitempty"`         // in each text
 	ImageTokens  int              `json:"image_tokens,omitempty"`   // of each text that stand for them
+	Frames       int              `json:"frames,omitempty"`         // of the videos that it makes
 	Assumed      []string         `json:"assumed,omitempty"`        // the flags that say what was assumed
 	Remedies     []remedy         `json:"would_fit,omitempty"`      // changes with which the model would fit
 	Nearest      *remedy          `json:"nearest,omitempty"`        // if it never fits, the changes that need the least memory
@@ -51,6 +52,7 @@ type estimated struct {
 	options   estimateOptions
 	alone     *checkpoint.File // files of which only the weights are known; else nil
 	sized     bool             // the images' size decides how many tokens stand for them
+	side      int              // of the frames of videos, in pixels
 	notes     []string
 	published string // element type of a known model's weights
 }
@@ -128,7 +130,7 @@ func (e *estimated) assumed() []string {
 			flags = append(flags, flag, value)
 		}
 	}
-	text, image := "", ""
+	text, image, frames := "", "", ""
 	switch shape := e.lastText(); {
 	case o.serve:
 		text = strconv.Itoa(e.Context)
@@ -137,9 +139,13 @@ func (e *estimated) assumed() []string {
 	case len(shape) == 4 && shape[1] == 3 && shape[2] == shape[3]:
 		image = strconv.Itoa(shape[2])
 	}
+	if e.Frames > 0 {
+		image, frames = strconv.Itoa(e.side), strconv.Itoa(e.Frames)
+	}
 	assume(o.batch > 0 || o.maxBatch, "--batch", "1")
 	assume(o.seq > 0 || o.maxContext, "--seq", text)
 	assume(o.image > 0, "--image", image)
+	assume(o.frames > 0, "--frames", frames)
 	if e.sized {
 		assume(o.images.size != pixels{}, "--image-size", usualImage)
 	}
@@ -167,7 +173,7 @@ func (e estimated) write(w io.Writer) {
 	if name == "" {
 		name = "model"
 	}
-	fmt.Fprintf(w, "%s: %d parameters, %v%s%s%s\n", name, r.Params.Count, r.Params.Bytes, inputOf(r), e.imagesOf(), e.contextOf())
+	fmt.Fprintf(w, "%s: %d parameters, %v%s%s%s%s\n", name, r.Params.Count, r.Params.Bytes, inputOf(r), e.videoOf(), e.imagesOf(), e.contextOf())
 	e.writeFound(w)
 	if e.options.detail {
 		e.writeDetail(w, m)
@@ -351,6 +357,18 @@ func (e estimated) contextOf() string {
 		return ""
 	}
 	return fmt.Sprintf(", context length %d", e.Context)
+}
+
+// videoOf says which videos the model makes.
+func (e estimated) videoOf() string {
+	if e.Frames == 0 || len(e.Report.Inputs) == 0 {
+		return ""
+	}
+	frames := "frames"
+	if e.Frames == 1 {
+		frames = "frame"
+	}
+	return fmt.Sprintf(", %d %s of %d x %d pixels", e.Frames, frames, e.side, e.side)
 }
 
 // imagesOf says how many images stand in each text, and how many of its tokens they take.

@@ -62,6 +62,7 @@ type estimateOptions struct {
 	loss     lossOptions
 	llama    llamaOptions
 	image    int
+	frames   int
 	images   imageOptions
 	loading  string
 	cpu      bool
@@ -83,6 +84,7 @@ func (o *estimateOptions) flags(cmd *cobra.Command) {
 	flags.StringVar(&o.loading, "cuda-loading", "", "`WHEN` CUDA loads its kernels (CUDA_MODULE_LOADING), which decides the size of its context: "+strings.Join(loadings, ", "))
 	flags.BoolVar(&o.cpu, "cpu", false, "run on the CPU instead of CUDA")
 	flags.IntVar(&o.image, "image", 0, "images of `N` x N pixels")
+	flags.IntVar(&o.frames, "frames", 0, "videos of `N` frames, each of --image pixels")
 }
 
 // imageOptions are the images in each text.
@@ -149,7 +151,7 @@ func (o *estimateOptions) trainingFlags(cmd *cobra.Command) {
 // servingFlags adds the flags for serving a language model.
 func (o *estimateOptions) servingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.BoolVar(&o.serve, "serve", false, "serve a language model: process prompts of --seq tokens, --batch at once, and keep keys and values")
+	flags.BoolVar(&o.serve, "serve", false, "serve a language model: process --batch prompts of --seq tokens, and keep keys and values")
 	flags.IntVar(&o.chunk, "prefill-chunk", 0, "with --serve: process prompts `N` tokens at a time, as servers do; without it whole, as transformers' generate does")
 	flags.StringVar(&o.kv, "kv", "", "with --serve: element `TYPE` of the KV cache: "+strings.Join(kvTypes, ", ")+", or an element type such as float16; k=q8_0,v=f16 as llama.cpp's --cache-type-k and --cache-type-v")
 	flags.BoolVar(&o.llamaCpp, "llama-cpp", false, "with --serve: as llama.cpp serves, not PyTorch")
@@ -249,7 +251,7 @@ func completions(cmd *cobra.Command) {
 func (o *estimateOptions) check(given func(flag string) bool) error {
 	for name, value := range map[string]int{
 		"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas,
-		"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "images": o.images.count, "lora": o.lora, "loss-chunks": o.loss.chunks, "prefill-chunk": o.chunk,
+		"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "frames": o.frames, "images": o.images.count, "lora": o.lora, "loss-chunks": o.loss.chunks, "prefill-chunk": o.chunk,
 	} {
 		if given(name) && value < 1 {
 			return cli.UsageError("estimate: --%s %d: want 1 or more", name, value)

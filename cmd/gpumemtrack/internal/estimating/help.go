@@ -71,6 +71,7 @@ const jsonHelp = `--json prints one object:
                       --max-gpu-layers the most that fit
   images              with --images: images in each text
   image_tokens        tokens of each text that stand for them
+  frames              of a model that makes videos: frames of each
   assumed             flags for what was assumed where none were given
   would_fit           with --fits, where it does not fit: changes with which
                       it would, the cheapest first

@@ -54,3 +54,53 @@ func TestEstimateImages(t *testing.T) {
 		assert.Contains(t, stderr.String(), want, flags)
 	}
 }
+
+// wanPipeline writes a small pipeline of videos and returns its folder.
+func wanPipeline(t *testing.T) string {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"model_index.json": `{"_class_name": "WanPipeline", "transformer": ["diffusers", "WanTransformer3DModel"], "vae": ["diffusers", "AutoencoderKLWan"]}`,
+		"transformer/config.json": `{"_class_name": "WanTransformer3DModel", "num_attention_heads": 4, "attention_head_dim": 24, "in_channels": 4, "out_channels": 4,
+			"text_dim": 48, "ffn_dim": 256, "num_layers": 2}`,
+		"vae/config.json": `{"_class_name": "AutoencoderKLWan", "base_dim": 16, "z_dim": 4}`,
+	} {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	return dir
+}
+
+// The first line says how many frames of which size a model makes, and an answer says what was assumed.
+func TestEstimateVideos(t *testing.T) {
+	dir := wanPipeline(t)
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, 0, run([]string{"estimate", dir, "--frames", "13", "--image", "128"}, nil, &stdout, &stderr), stderr.String())
+	first, rest, _ := strings.Cut(stdout.String(), "\n")
+	assert.True(t, strings.HasSuffix(first, "input (1, 4, 4, 16, 16), 13 frames of 128 x 128 pixels"), first)
+	assert.Contains(t, rest, "Assumed, as not given: --batch 1\n")
+	usual := estimateJSON(t, dir)
+	assert.Equal(t, 81, usual.Frames)
+	assert.Equal(t, "--batch 1 --image 480 --frames 81", strings.Join(usual.Assumed, " "))
+	said := estimateJSON(t, dir+" "+strings.Join(usual.Assumed, " "))
+	assert.Empty(t, said.Assumed)
+	assert.Equal(t, usual.Peak, said.Peak)
+	fewer := estimateJSON(t, dir+" --frames 13")
+	assert.Equal(t, 13, fewer.Frames)
+	assert.Less(t, fewer.Peak, usual.Peak)
+	assert.Zero(t, estimateJSON(t, "gpt2").Frames)
+
+	for flags, want := range map[string]string{
+		dir + " --frames 0":              "want 1 or more",
+		dir + " --frames 12":             "want 4k + 1 frames, such as 9 or 13",
+		"gpt2 --frames 13":               "gpt2 makes no videos: leave --frames out",
+		visionConfig(t) + " --frames 13": "makes no videos",
+		dir + "/vae --frames 10000":      "want 1 to 8192 frames",
+		dir + "/transformer --frames 4":  "want 4k + 1 frames, such as 1 or 5",
+	} {
+		stdout.Reset()
+		stderr.Reset()
+		assert.Equal(t, cli.ExitUsage, run(strings.Fields("estimate "+flags), nil, &stdout, &stderr), flags)
+		assert.Contains(t, stderr.String(), want, flags)
+	}
+}

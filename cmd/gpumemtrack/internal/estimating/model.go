@@ -66,12 +66,16 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 	if err == nil && o.image > 0 {
 		c, err = c.Images(o.image)
 	}
+	if err == nil && o.frames > 0 {
+		c, err = o.filmed(c)
+	}
 	if err == nil && o.images.count > 0 {
 		c, err = o.prompted(c, e)
 	}
 	if err != nil {
 		return nil, err
 	}
+	e.Frames, e.side = c.Video()
 	if o.lora > 0 && len(o.targets) == 0 {
 		if o.targets, err = fileTargets(c, e); err != nil {
 			return nil, err
@@ -127,6 +131,15 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 	return report, err
 }
 
+// filmed returns the model for videos of as many frames as the flags ask for.
+func (o estimateOptions) filmed(c *checkpoint.File) (*checkpoint.File, error) {
+	c, err := c.Videos(o.frames)
+	if err != nil {
+		return nil, cli.UsageError("estimate: --frames %d: %w", o.frames, err)
+	}
+	return c, nil
+}
+
 // prompted returns the model with the images that the flags ask for.
 func (o estimateOptions) prompted(c *checkpoint.File, e *estimated) (*checkpoint.File, error) {
 	c, err := c.Prompted(checkpoint.InPrompt{Images: o.images.count, Width: o.images.size.width, Height: o.images.size.height})
@@ -161,7 +174,7 @@ func (o estimateOptions) ofInput() []string {
 	for _, f := range []struct {
 		name  string
 		given bool
-	}{{"--batch", o.batch > 0}, {"--seq", o.seq > 0}, {"--serve", o.serve}} {
+	}{{"--batch", o.batch > 0}, {"--seq", o.seq > 0}, {"--frames", o.frames > 0}, {"--serve", o.serve}} {
 		if f.given {
 			given = append(given, f.name)
 		}
@@ -199,6 +212,9 @@ func (o estimateOptions) fileInput(c *checkpoint.File) (estimate.Option, error) 
 func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *estimated) (*estimate.Report, error) {
 	if o.images.count > 0 {
 		return nil, cli.UsageError("estimate: %s reads no images with a text: leave --images out", m.Name)
+	}
+	if o.frames > 0 {
+		return nil, cli.UsageError("estimate: %s makes no videos: leave --frames out", m.Name)
 	}
 	usual, err := estimate.Model(m.Layers, m.Input, estimate.OnCPU()) // for its layers and shapes alone
 	if err != nil {

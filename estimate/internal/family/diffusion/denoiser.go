@@ -242,8 +242,8 @@ func imageInput(a *family.Model, batch, length int) []family.Input {
 	return []family.Input{family.Reals(batch, a.Channels, side, side), family.Reals(batch, cmp.Or(length, usualCaption), numbersOf(a).TextDim)}
 }
 
-// videoInput returns a noisy latent video, of usually so many frames, and a text of so many tokens of this width.
-func videoInput(a *family.Model, batch, frames, tokens, width int) []family.Input {
+// videoInput returns a noisy latent video, and a text of so many tokens of this width.
+func videoInput(a *family.Model, batch, tokens, width int) []family.Input {
 	side := a.LatentSide()
-	return []family.Input{family.Reals(batch, a.Channels, a.LatentFrames(frames), side, side), family.Reals(batch, tokens, width)}
+	return []family.Input{family.Reals(batch, a.Channels, a.LatentFrames(), side, side), family.Reals(batch, tokens, width)}
 }

@@ -16,6 +16,7 @@ var HunyuanVideo = &family.Family{
 	Input:  hunyuanInput,
 	Makes:  true,
 	Rate:   4,
+	Frames: hunyuanFrames,
 	Heads:  family.Elementary,
 	Layers: hunyuanVideo,
 	Role:   family.Encoder,
@@ -164,7 +165,7 @@ func hunyuanSingle(c family.Transformer) tape.Layer {
 
 // hunyuanInput returns a noisy latent video and a text.
 func hunyuanInput(a *family.Model, batch, length int) []family.Input {
-	return videoInput(a, batch, hunyuanFrames, cmp.Or(length, hunyuanTokens), numbersOf(a).TextDim)
+	return videoInput(a, batch, cmp.Or(length, hunyuanTokens), numbersOf(a).TextDim)
 }
 
 func readHunyuanVideo(c *family.Config, a *family.Model) {

@@ -17,6 +17,7 @@ var LTXVideo = &family.Family{
 	Makes:  true,
 	Scale:  32,
 	Rate:   8,
+	Frames: ltxFrames,
 	Layers: ltxVideo,
 	Role:   family.Encoder,
 	Types:  []family.Type{{Name: "LTXVideoTransformer3DModel", Read: readLTXVideo}},
@@ -90,7 +91,7 @@ func ltxBlock(c family.Transformer, d Denoiser) tape.Layer {
 
 // ltxInput returns the positions of a noisy latent video, and a text.
 func ltxInput(a *family.Model, batch, length int) []family.Input {
-	inputs := videoInput(a, batch, ltxFrames, cmp.Or(length, ltxTokens), numbersOf(a).TextDim)
+	inputs := videoInput(a, batch, cmp.Or(length, ltxTokens), numbersOf(a).TextDim)
 	shape := inputs[0].Shape
 	inputs[0] = family.Reals(batch, shape[2]*shape[3]*shape[4], shape[1])
 	return inputs

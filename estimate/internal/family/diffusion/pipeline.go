@@ -2,11 +2,13 @@ package diffusion
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -40,7 +42,7 @@ func (p Pipeline) Layers() []tape.Layer {
 		if h.Known != nil {
 			w.layers = h.Known.Layers()
 			if a, ok := h.Known.Images.(decoder); ok && h.Name == "vae" {
-				w.latents, w.upcast = a.Latents(1, p.Runs.LatentSide(), p.latentFrames()), p.Upcast
+				w.latents, w.upcast = a.Latents(1, p.Runs.LatentSide(), p.Runs.LatentFrames()), p.Upcast
 			}
 		}
 		layers = append(layers, tape.As(h.Name, w))
@@ -53,21 +55,48 @@ type decoder interface {
 	Latents(batch, side, frames int) []int
 }
 
-// latentFrames is the number of latent frames that the part that runs reads: one, if it makes images.
-func (p Pipeline) latentFrames() int {
-	if usual := map[*family.Family]int{Wan: wanFrames, HunyuanVideo: hunyuanFrames, LTXVideo: ltxFrames}[p.Runs.Family]; usual > 0 {
-		return p.Runs.LatentFrames(usual)
-	}
-	return 1
-}
-
 // Inputs returns the inputs of the part that runs.
 func (p Pipeline) Inputs(batch, length int) []family.Input { return p.Runs.Inputs(batch, length) }
 
 // Resized is the pipeline that makes images of another side.
 func (p Pipeline) Resized(side int) (family.Images, error) {
+	if scale, usual := p.pixelScale(), p.Runs.PixelScale(); scale != usual {
+		if unit := setting.Product(scale, max(1, p.Runs.Patch)); side%unit != 0 {
+			return p, fmt.Errorf("want a multiple of %d pixels", unit)
+		}
+		side = side / scale * usual // the same latent side
+	}
 	err := p.Runs.Resize(side)
 	return p, err
+}
+
+// Filmed is the pipeline that makes videos of another length. The autoencoder decodes as many latent frames.
+func (p Pipeline) Filmed(frames int) (family.Images, error) {
+	err := p.Runs.Film(frames)
+	return p, err
+}
+
+// Video is the number of frames of the videos that the pipeline makes, and the side of each in pixels.
+func (p Pipeline) Video() (frames, side int) {
+	if frames, side = p.Runs.Video(); frames > 0 {
+		side = setting.Product(p.Runs.LatentSide(), p.pixelScale())
+	}
+	return frames, side
+}
+
+// pixelScale is the number of pixels along a side that become one of the latent image: in a pipeline of videos that
+// of the autoencoder, which differs between versions of Wan.
+func (p Pipeline) pixelScale() int {
+	if frames, _ := p.Runs.Video(); frames > 0 {
+		for _, h := range p.Held {
+			if h.Name == "vae" && h.Known != nil {
+				if a, ok := h.Known.Images.(interface{ clip() Clip }); ok {
+					return a.clip().Scale
+				}
+			}
+		}
+	}
+	return p.Runs.PixelScale()
 }
 
 // NotTrained are the names of the parts that are held.

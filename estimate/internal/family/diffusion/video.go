@@ -1,11 +1,13 @@
 package diffusion
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -14,8 +16,10 @@ type Clip struct {
 	Side   int // of each frame
 	Frames int
 	Scale  int // pixels along a side that become one of a latent frame
-	Rate   int // frames that become one latent frame; the first frame stays alone
+	Rate   int // frames that become one latent frame; the first frame stays alone; 0 means that it decodes images
 }
+
+func (c Clip) clip() Clip { return c }
 
 // resized returns the clip for frames of another side, in pixels.
 func (c Clip) resized(side int) (Clip, error) {
@@ -28,9 +32,20 @@ func (c Clip) resized(side int) (Clip, error) {
 
 // filmed returns the clip for videos of another length, in frames.
 func (c Clip) filmed(frames int) (Clip, error) {
+	if c.Rate == 0 {
+		return c, errors.New("the model makes no videos")
+	}
 	var err error
 	c.Frames, err = family.LatentFrames(frames, c.Rate)
 	return c, err
+}
+
+// Video is the number of frames of the usual video, and the side of each in pixels. Both are 0 if it decodes images.
+func (c Clip) Video() (frames, side int) {
+	if c.Rate == 0 {
+		return 0, 0
+	}
+	return setting.Product(c.Frames-1, c.Rate) + 1, setting.Product(c.Side, c.Scale)
 }
 
 // LatentSide is the side of the latent frames.

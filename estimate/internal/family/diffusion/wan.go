@@ -17,6 +17,7 @@ var Wan = &family.Family{
 	Input:  wanInput,
 	Makes:  true,
 	Rate:   4,
+	Frames: wanFrames,
 	Layers: wan,
 	Role:   family.Encoder,
 	Types:  []family.Type{{Name: "WanTransformer3DModel", Read: readWan}},
@@ -228,7 +229,7 @@ func wanBlock(c family.Transformer, d Denoiser) tape.Layer {
 // wanInput returns a noisy latent video, a text and, where the model reads it, the image from which the video begins.
 func wanInput(a *family.Model, batch, length int) []family.Input {
 	d := numbersOf(a)
-	inputs := videoInput(a, batch, wanFrames, cmp.Or(length, usualTokens), d.TextDim)
+	inputs := videoInput(a, batch, cmp.Or(length, usualTokens), d.TextDim)
 	if d.ImageDim > 0 {
 		inputs = append(inputs, family.Reals(batch, wanImage, d.ImageDim))
 	}

@@ -394,7 +394,7 @@ func readQwenAutoencoder(c *family.Config, a *family.Model) {
 	m.Decoder = m.Encoder
 	c.Number(&m.In, "input_channels", 3)
 	m.Out = m.In
-	m.Clip = Clip{Side: 128, Frames: 1, Rate: 4}
+	m.Clip = Clip{Side: 128, Frames: 1}
 	m.finish(c, a)
 }
 

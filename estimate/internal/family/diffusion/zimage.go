@@ -178,7 +178,7 @@ func zBlock(c family.Transformer, modulates bool) tape.Layer {
 
 // zInput returns a noisy latent image, as a video of one frame, and a text.
 func zInput(a *family.Model, batch, length int) []family.Input {
-	return videoInput(a, batch, 1, cmp.Or(length, usualTokens), family.Own[zImages](a.Transformer).TextDim)
+	return videoInput(a, batch, cmp.Or(length, usualTokens), family.Own[zImages](a.Transformer).TextDim)
 }
 
 func readZImage(c *family.Config, a *family.Model) {
