@@ -32,16 +32,7 @@ var Idefics3 = &family.Family{
 // navitEncoder is a SigLIP that finds the position of each patch by its place in the image.
 var navitEncoder = encoder{
 	parts: func(c family.Transformer) tape.Sequential {
-		side := min(c.Side(), setting.MaxField)
-		return tape.Sequential{
-			tape.As("embeddings", tape.Sequential{
-				tape.As("patch_embedding", c.PatchConv(false)),
-				tape.Inline(family.FlatPatches{}),
-				tape.As("position_embedding", family.Positions{Num: setting.Product(side, side), Dim: c.Hidden, Each: true}),
-			}),
-			tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseGELUTanh)}),
-			tape.As("post_layernorm", layer.LayerNorm{Size: c.Hidden}),
-		}
+		return siglipImages(c, family.Positions{Each: true})
 	},
 	run: func(f *tape.Flow, c family.Transformer, x tape.Tensor) ([]tape.Tensor, tape.Tensor) {
 		states := throughBlocks(f, "encoder.layers", c.Blocks, f.Call("embeddings", x))

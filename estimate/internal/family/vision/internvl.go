@@ -48,7 +48,7 @@ var internEncoder = encoder{
 			tokens:     min(setting.Product(side, side), setting.MaxField-1) + 1, hidden: c.Hidden, unplaced: own.unplaced, dropout: c.Drop(),
 		})}
 		if own.masks {
-			embeddings = append(embeddings, tape.Inline(unread{"mask_token", c.Hidden}))
+			embeddings = append(embeddings, unused("mask_token", 1, 1, c.Hidden))
 		}
 		last := tape.Layer(tape.Identity{})
 		if own.unpooled {
@@ -73,16 +73,6 @@ var internEncoder = encoder{
 		return states, f.Call("layernorm", states[len(states)-1])
 	},
 }
-
-// unread is a parameter that nothing reads.
-type unread struct {
-	name string
-	n    int
-}
-
-func (l unread) Declare(d *tape.Declaration) { d.Param(l.name, 1, 1, l.n) }
-
-func (unread) Forward(_ *tape.Tape, x tape.Tensor) tape.Tensor { return x }
 
 // intern is what InternVL takes of its encoder.
 type intern struct {

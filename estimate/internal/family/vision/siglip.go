@@ -8,7 +8,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// SigLIP has towers of images (Vision) and texts, GELU.
+// SigLIP is CLIP with GELU, and attention with a learned query in place of the class token (arXiv:2303.15343;
+// transformers' modeling_siglip.py).
 var SigLIP = &family.Family{
 	Name:   "SigLIP",
 	Input:  pairInput,
@@ -26,16 +27,7 @@ var siglipEncoder = encoder{
 		t.Pooler = c.Flag("vision_use_head", true)
 	},
 	parts: func(c family.Transformer) tape.Sequential {
-		side := min(c.Side(), setting.MaxField)
-		parts := tape.Sequential{
-			tape.As("embeddings", tape.Sequential{
-				tape.As("patch_embedding", c.PatchConv(false)),
-				tape.Inline(family.FlatPatches{}),
-				tape.As("position_embedding", family.Positions{Num: setting.Product(side, side), Dim: c.Hidden, Buffered: true}),
-			}),
-			tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseGELUTanh)}),
-			tape.As("post_layernorm", layer.LayerNorm{Size: c.Hidden}),
-		}
+		parts := siglipImages(c, family.Positions{Buffered: true})
 		if c.Pooler {
 			parts = append(parts, tape.As("head", probe{c}))
 		}
@@ -54,22 +46,42 @@ var siglipEncoder = encoder{
 	},
 }
 
+// siglipImages returns the tower of images up to its last norm. positions are the learned ones, without their sizes.
+func siglipImages(c family.Transformer, positions family.Positions) tape.Sequential {
+	side := min(c.Side(), setting.MaxField)
+	positions.Num, positions.Dim = setting.Product(side, side), c.Hidden
+	return tape.Sequential{
+		tape.As("embeddings", tape.Sequential{
+			tape.As("patch_embedding", c.PatchConv(false)),
+			tape.Inline(family.FlatPatches{}),
+			tape.As("position_embedding", positions),
+		}),
+		tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseGELUTanh)}),
+		tape.As("post_layernorm", layer.LayerNorm{Size: c.Hidden}),
+	}
+}
+
+// siglipText returns SigLIP's tower of texts, whose output has this width.
+func siglipText(c family.Transformer, projected int) tape.Sequential {
+	return tape.Sequential{
+		tape.As("embeddings", tape.Sequential{
+			tape.As("token_embedding", layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}),
+			tape.As("position_embedding", family.Positions{Num: c.Positions, Dim: c.Hidden, Buffered: true}),
+		}),
+		tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseGELUTanh)}),
+		tape.As("final_layer_norm", layer.LayerNorm{Size: c.Hidden}),
+		tape.Inline(family.First{}),
+		tape.As("head", layer.Linear{In: c.Hidden, Out: projected}),
+	}
+}
+
 // siglipPair builds SigLIP, whose image tower ends in attention with a learned query.
 func siglipPair(c family.Transformer) []tape.Layer {
 	image := images(c)
 	image.Pooler = true
 	one := alloc.Shape{1}
 	return []tape.Layer{tape.Inline(contrast{
-		text: tape.Sequential{
-			tape.As("embeddings", tape.Sequential{
-				tape.As("token_embedding", layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}),
-				tape.As("position_embedding", family.Positions{Num: c.Positions, Dim: c.Hidden, Buffered: true}),
-			}),
-			tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseGELUTanh)}),
-			tape.As("final_layer_norm", layer.LayerNorm{Size: c.Hidden}),
-			tape.Inline(family.First{}),
-			tape.As("head", layer.Linear{In: c.Hidden, Out: image.Hidden}),
-		},
+		text:    siglipText(c, image.Hidden),
 		image:   siglipEncoder.parts(image),
 		scalars: []tape.Param{{Name: "logit_scale", Shape: one}, {Name: "logit_bias", Shape: one}},
 	})}

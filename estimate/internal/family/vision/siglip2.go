@@ -59,20 +59,6 @@ func siglip2(c family.Transformer) []tape.Layer {
 	return append(vision, head)
 }
 
-// siglipText returns SigLIP's tower of texts, whose output has this width.
-func siglipText(c family.Transformer, projected int) tape.Sequential {
-	return tape.Sequential{
-		tape.As("embeddings", tape.Sequential{
-			tape.As("token_embedding", layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}),
-			tape.As("position_embedding", family.Positions{Num: c.Positions, Dim: c.Hidden, Buffered: true}),
-		}),
-		tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseGELUTanh)}),
-		tape.As("final_layer_norm", layer.LayerNorm{Size: c.Hidden}),
-		tape.Inline(family.First{}),
-		tape.As("head", layer.Linear{In: c.Hidden, Out: projected}),
-	}
-}
-
 // maskedBlock is a block of SigLIP whose attention leaves out the patches of padding.
 func maskedBlock(c family.Transformer) tape.Layer {
 	return tape.Sequential{

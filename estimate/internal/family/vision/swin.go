@@ -10,7 +10,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Swin has attention in windows of an image, in Stages.
+// Swin has attention in windows of an image, in Stages (arXiv:2103.14030; transformers' modeling_swin.py).
 var Swin = &family.Family{
 	Name:   "Swin",
 	Images: true,
@@ -29,37 +29,17 @@ type Stages struct {
 // maxStages bounds the stages, since each has twice the width.
 const maxStages = 8
 
-// swin builds Swin: attention within windows of an image, shifted in every other block.
+// swin builds Swin. Every other block shifts the windows.
 func swin(c family.Transformer) []tape.Layer {
 	own := *setting.Or(family.Own[Stages](c), &Stages{})
 	if len(own.Each) > maxStages {
 		return []tape.Layer{tape.Wrong("there are more than 8 Stages")}
 	}
-	side := c.Side()
-	embed := tape.Sequential{
-		tape.As("patch_embeddings.projection", layer.Conv2d{In: setting.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch}),
-		tape.Inline(family.FlatPatches{}),
-		tape.As("norm", layer.LayerNorm{Size: c.Hidden}),
-		tape.As("dropout", c.Drop()),
-	}
-	var stages tape.Sequential
-	width, ffn, first := min(c.Hidden, setting.MaxField>>maxStages), min(c.FFN, setting.MaxField>>maxStages), true
-	for i, s := range own.Each {
-		var blocks tape.Sequential
-		for b := range min(s.Blocks, tape.MaxLayers) {
-			blocks = append(blocks, swinBlock(c, side, width, ffn, s.Heads, b%2 == 1, own.DropPath > 0 && !first))
-			first = false
-		}
-		stage := tape.Sequential{tape.As("blocks", blocks)}
-		if i+1 < len(own.Each) {
-			stage = append(stage, imaged(side, 2*width, tape.As("downsample", layer.PatchMerging{Channels: width})))
-			side, width = (side+1)/2, 2*width
-			ffn = own.middle(width, ffn)
-		}
-		stages = append(stages, stage)
-	}
+	stages, _, width := own.layers(c, func(in swinStage, b int, drops bool) tape.Layer {
+		return swinBlock(c, in, b%2 == 1, drops)
+	}, func(width int) tape.Layer { return layer.PatchMerging{Channels: width} })
 	body := tape.As("swin", tape.Sequential{
-		tape.As("embeddings", embed),
+		tape.As("embeddings", append(swinPatches(c), tape.As("dropout", c.Drop()))),
 		tape.As("encoder.layers", stages),
 		tape.As("layernorm", layer.LayerNorm{Size: width}),
 		tape.Inline(meanPlace{}),
@@ -70,13 +50,53 @@ func swin(c family.Transformer) []tape.Layer {
 	return []tape.Layer{body, tape.As("classifier", layer.Linear{In: width, Out: c.Classes})}
 }
 
-func swinBlock(c family.Transformer, side, width, ffn, heads int, shifted, drops bool) tape.Layer {
-	w := layer.WindowAttention{Hidden: width, Heads: heads, Window: c.Window, Shifted: shifted}
-	attention := tape.Sequential{tape.As("layernorm_before", layer.LayerNorm{Size: width}), imaged(side, width, tape.As("attention", w)), tape.Inline(c.Drop())}
+// swinPatches returns the convolution that makes vectors of patches, and their norm.
+func swinPatches(c family.Transformer) tape.Sequential {
+	return tape.Sequential{
+		tape.As("patch_embeddings.projection", layer.Conv2d{In: setting.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch}),
+		tape.Inline(family.FlatPatches{}),
+		tape.As("norm", layer.LayerNorm{Size: c.Hidden}),
+	}
+}
+
+// swinStage has the sizes of a stage.
+type swinStage struct {
+	side              int // vectors along a side of an image; after an odd side the next one is rounded up
+	grid              int // the same, rounded down
+	width, ffn, heads int
+}
+
+// layers returns the stages, the side of the last one's images and the width of its vectors. block returns block number
+// b of a stage, and merge what halves the resolution after a stage of this width. The first block is never skipped.
+func (s Stages) layers(c family.Transformer, block func(in swinStage, b int, drops bool) tape.Layer, merge func(width int) tape.Layer) (stages tape.Sequential, side, width int) {
+	const most = setting.MaxField >> maxStages
+	in, first := swinStage{side: c.Side(), grid: c.Side(), width: min(c.Hidden, most), ffn: min(c.FFN, most)}, true
+	for i, each := range s.Each {
+		in.heads = each.Heads
+		var blocks tape.Sequential
+		for b := range min(each.Blocks, tape.MaxLayers) {
+			blocks = append(blocks, block(in, b, s.DropPath > 0 && !first))
+			first = false
+		}
+		stage := tape.Sequential{tape.As("blocks", blocks)}
+		if i+1 < len(s.Each) {
+			stage = append(stage, imaged(in.side, 2*in.width, tape.As("downsample", merge(in.width))))
+			in.side, in.grid, in.width = (in.side+1)/2, in.grid/2, 2*in.width
+			in.ffn = s.middle(in.width, in.ffn)
+		}
+		stages = append(stages, stage)
+	}
+	return stages, in.side, in.width
+}
+
+func swinBlock(c family.Transformer, in swinStage, shifted, drops bool) tape.Layer {
+	width := in.width
+	w := layer.WindowAttention{Hidden: width, Heads: in.heads, Window: c.Window, Shifted: shifted}
+	attention := tape.Sequential{tape.As("layernorm_before", layer.LayerNorm{Size: width}), imaged(in.side, width, tape.As("attention", w)), tape.Inline(c.Drop())}
 	if drops {
 		attention = append(attention, tape.As("drop_path", layer.StochasticDepth{}))
 	}
-	mlp := layer.MLP{Hidden: width, FFN: ffn, Activation: c.Activation}
+	mlp := layer.MLP{Hidden: width, FFN: in.ffn, Activation: c.Activation}
 	return tape.Sequential{
 		tape.Skip(attention...),
 		tape.Skip(tape.As("layernorm_after", layer.LayerNorm{Size: width}), tape.As("mlp", mlp), tape.Inline(c.Drop())),

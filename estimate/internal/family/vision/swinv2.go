@@ -34,39 +34,21 @@ func swinV2(c family.Transformer) []tape.Layer {
 	if len(own.Each) > maxStages {
 		return []tape.Layer{tape.Wrong("there are more than 8 Stages")}
 	}
-	side := c.Side()
-	embed := tape.Sequential{
-		tape.As("patch_embeddings.projection", layer.Conv2d{In: setting.Or(c.Channels, 3), Out: c.Hidden, Kernel: c.Patch, Stride: c.Patch}),
-		tape.Inline(family.FlatPatches{}),
-		tape.As("norm", layer.LayerNorm{Size: c.Hidden}),
-	}
+	embed := swinPatches(c)
 	if own.stride > 0 {
 		embed = append(embed, unused("mask_token", 1, 1, c.Hidden))
 	}
 	if own.placed {
-		embed = append(embed, unused("position_embeddings", 1, setting.Product(side, side)+1, c.Hidden))
+		embed = append(embed, unused("position_embeddings", 1, setting.Product(c.Side(), c.Side())+1, c.Hidden))
 	}
-	var stages tape.Sequential
-	width, ffn, first, grid := min(c.Hidden, setting.MaxField>>maxStages), min(c.FFN, setting.MaxField>>maxStages), true, side
-	for i, s := range own.Each {
-		var blocks tape.Sequential
-		for b := range min(s.Blocks, tape.MaxLayers) {
-			// A block knows the side of its images as the whole patches along it, halved for each stage.
-			a := cosineAttention{hidden: width, heads: s.Heads, window: min(c.Window, max(1, grid)), bias: !own.noBias, dropout: c.ScoreDropout}
-			if grid > a.window && b%2 == 1 {
-				a.shift = c.Window / 2
-			}
-			blocks = append(blocks, swinV2Block(c, a, side, ffn, own.DropPath > 0 && !first))
-			first = false
+	stages, side, width := own.layers(c, func(in swinStage, b int, drops bool) tape.Layer {
+		// Windows are no larger than the image, whose side is rounded down here.
+		a := cosineAttention{hidden: in.width, heads: in.heads, window: min(c.Window, max(1, in.grid)), bias: !own.noBias, dropout: c.ScoreDropout}
+		if in.grid > a.window && b%2 == 1 {
+			a.shift = c.Window / 2
 		}
-		stage := tape.Sequential{tape.As("blocks", blocks)}
-		if i+1 < len(own.Each) {
-			stage = append(stage, imaged(side, 2*width, tape.As("downsample", laterMerging(width))))
-			side, grid, width = (side+1)/2, grid/2, 2*width
-			ffn = own.middle(width, ffn)
-		}
-		stages = append(stages, stage)
-	}
+		return swinV2Block(c, a, in.side, in.ffn, drops)
+	}, laterMerging)
 	body := tape.Sequential{tape.As("embeddings", append(embed, tape.As("dropout", c.Drop()))), tape.As("encoder.layers", stages)}
 	if own.backbone {
 		return body
@@ -79,11 +61,6 @@ func swinV2(c family.Transformer) []tape.Layer {
 		return []tape.Layer{tape.As("swinv2", append(body, tape.Inline(meanPlace{})))}
 	}
 	return []tape.Layer{tape.As("swinv2", append(body, tape.Inline(meanPlace{}))), tape.As("classifier", layer.Linear{In: width, Out: c.Classes})}
-}
-
-// unused returns a parameter that nothing reads.
-func unused(name string, dims ...int) tape.Layer {
-	return tape.Inline(tape.Module{Params: []tape.Param{{Name: name, Shape: dims}}, Run: func(_ *tape.Flow, x tape.Tensor) tape.Tensor { return x }})
 }
 
 // contiguous copies its input.

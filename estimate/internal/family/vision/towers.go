@@ -45,6 +45,11 @@ func merged(c family.Transformer) int {
 	return setting.Product(c.Hidden, n, n)
 }
 
+// unused returns a parameter that nothing reads.
+func unused(name string, dims ...int) tape.Layer {
+	return tape.Inline(tape.Module{Params: []tape.Param{{Name: name, Shape: dims}}, Run: func(_ *tape.Flow, x tape.Tensor) tape.Tensor { return x }})
+}
+
 // imageText says how the parts of a model of images and text are read.
 type imageText struct {
 	head    string // the class with a head
