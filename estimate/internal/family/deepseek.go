@@ -24,10 +24,14 @@ var Dots1 = &Family{
 	Types: []Type{{Name: "dots1", Base: "Dots1Model", Read: readDots1}},
 }
 
-func readDeepSeekV3(c *Config, a *Model) {
-	a.Router = layer.SigmoidRouter
+func readDeepSeekV3(c *Config, a *Model) { deepSeekV3(c, a, 3) }
+
+// deepSeekV3 reads DeepSeek V3 and its successors, whose router chooses by a sigmoid, within groups; dense is as in
+// deepSeek.
+func deepSeekV3(c *Config, a *Model, dense int) {
+	a.Router, a.UnscaledTopK = layer.SigmoidRouter, !c.Flag("norm_topk_prob", true)
 	groups(c, a)
-	deepSeek(c, a, 3)
+	deepSeek(c, a, dense)
 }
 
 func readDeepSeekV2(c *Config, a *Model) {

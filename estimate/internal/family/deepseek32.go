@@ -10,9 +10,7 @@ var DeepSeekV32 = &Family{
 }
 
 func readDeepSeekV32(c *Config, a *Model) {
-	a.Router, a.UnscaledTopK = layer.SigmoidRouter, !c.Flag("norm_topk_prob", true)
-	groups(c, a)
-	deepSeek(c, a, 3)
+	deepSeekV3(c, a, 3)
 	c.sparseLayers(a)
 	var index layer.Indexer
 	c.Number(&index.Heads, "index_n_heads", 64)

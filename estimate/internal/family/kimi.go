@@ -31,9 +31,7 @@ type kimiLayers struct {
 }
 
 func readKimiLinear(c *Config, a *Model) {
-	a.Router, a.UnscaledTopK = layer.SigmoidRouter, !c.Flag("norm_topk_prob", true)
-	groups(c, a)
-	deepSeek(c, a, 1)
+	deepSeekV3(c, a, 1)
 	a.Latent.Still, a.Tied = true, false
 	c.sparseLayers(a)
 	var delta layer.KimiDelta
