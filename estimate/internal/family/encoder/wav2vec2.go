@@ -12,7 +12,7 @@ import (
 // (arXiv:2006.11477; transformers' modeling_wav2vec2.py). Here nothing is masked, and no block is
 // skipped at random.
 var Wav2Vec2 = soundFamily("wav2vec 2.0", family.Type{Name: "wav2vec2", Base: "Wav2Vec2Model", Read: func(c *family.Config, a *family.Model) {
-	readSounds(c, a, soundStyle{module: "wav2vec2", heads: allSoundHeads, pretrained: wav2vec2Pretraining})
+	readSounds(c, a, soundStyle{module: "wav2vec2", heads: allSoundHeads, pretrained: wav2vec2Pretraining, adapts: true})
 }})
 
 // soundFamily returns a family of wav2vec 2.0 or a successor.
@@ -37,6 +37,7 @@ type soundStyle struct {
 	attention  func(c family.Transformer, block int) tape.Layer
 	positions  func(c family.Transformer, own *sounds) tape.Layer // instead of a convolution with weight norm
 	masks      bool                                               // there always is a vector that replaces what training masks
+	adapts     bool                                               // there may be an adapter after the encoder
 }
 
 // sounds holds the settings that only wav2vec 2.0 and its successors have.
@@ -243,8 +244,12 @@ func readSounds(c *family.Config, a *family.Model, style soundStyle) {
 	if c.Has("adapter_attn_dim") {
 		c.Number(&own.adapted, "adapter_attn_dim", 0)
 	}
-	if c.Flag("add_adapter", false) {
+	switch {
+	case !c.Flag("add_adapter", false):
+	case style.adapts:
 		own.readAdapter(c, a.Hidden)
+	default:
+		c.Unknown("add_adapter", "true")
 	}
 	own.readHead(c, a)
 	a.Own = own
