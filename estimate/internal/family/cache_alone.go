@@ -108,7 +108,7 @@ func onlyUsualCache(c *Config) {
 			continue // absent, or off
 		}
 		switch {
-		case key == "zero_expert_num": // LongCat's layers have two attentions, of which no key says anything
+		case key == "zero_expert_num": // LongCat has two attentions in each layer, and no key for their number
 			c.Unknown(key, string(c.Value(key)))
 		case slices.Contains(cacheKeys, key), containsAny(key, ofOthers), c.Has("kv_lora_rank") && slices.Contains(latentKeys, key), c.Has("layer_types") && slices.Contains(layerTypeKeys, key):
 		case containsAny(key, ofCaches) || !containsAny(key, notOfCaches):

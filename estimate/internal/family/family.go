@@ -1,4 +1,4 @@
-// Package family knows the model families, one file for each or for a few similar ones: what their
+// Package family has the model families, one file for each or for a few similar ones: what their
 // config.json and GGUF metadata are called and say, and how their layers fit together. Decoders lists those of this
 // package; encoder, seq2seq, vision and diffusion below have the others, and package families the table of all.
 //

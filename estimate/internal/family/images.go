@@ -16,7 +16,7 @@ type Prompt struct {
 	Shape         []int // of what the tower reads of one text's images
 }
 
-// Look says what a processor makes of one image: the tokens that stand for it in the text, and the
+// Look is what a processor makes of one image: the tokens that stand for it in the text, and the
 // shape of what the tower reads. The first dimension of that shape counts what several images have
 // one after another, such as tiles or patches.
 type Look struct {

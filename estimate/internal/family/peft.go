@@ -14,7 +14,7 @@ import (
 //go:embed lora.json
 var peftJSON []byte
 
-// PEFT has what a version of PEFT knows about model types.
+// PEFT holds a version's tables by model type (peft/utils/constants.py).
 type PEFT struct {
 	Version string              `json:"peft"`
 	Targets map[string][]string `json:"targets"` // of LoRA by default

@@ -49,8 +49,8 @@ func (c *Config) ReadConfig(name string, text json.RawMessage) (Model, error) {
 	return c.table.ReadConfig(name, text)
 }
 
-// noteUnread gives the model the keys that no reader looked at, unless there was an error before. A key that changes
-// single layers is one.
+// noteUnread sets the Unread keys of the model, unless there was an error before. It is an error if one of them changes
+// single layers.
 func (c *Config) noteUnread(a *Model) {
 	if *c.err != nil {
 		return

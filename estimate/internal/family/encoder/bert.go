@@ -1,4 +1,4 @@
-// Package encoder has the families that read a text all at once, as BERT does, one file each. It knows no file, and
+// Package encoder has the families that read a text all at once, as BERT does, one file each. It reads no files, and
 // no package of families but family.
 package encoder
 

@@ -7,11 +7,11 @@ import (
 )
 
 // Data2VecAudio is wav2vec 2.0 with several convolutions for positions, each with a norm that has no
-// weight.
+// weight (transformers' modeling_data2vec_audio.py).
 var Data2VecAudio = soundFamily("data2vec audio", family.Type{Name: "data2vec-audio", Base: "Data2VecAudioModel", Read: readData2VecAudio})
 
 func readData2VecAudio(c *family.Config, a *family.Model) {
-	readSounds(c, a, soundStyle{module: "data2vec_audio", heads: soundHeads{forCTC, forSounds, forFrames, forVoices}, positions: stackedConvs, adapts: true})
+	readSounds(c, a, soundStyle{module: "data2vec_audio", heads: mostSoundHeads, positions: stackedConvs, adapts: true})
 	own := family.Own[sounds](a.Transformer)
 	c.Number(&own.convs, "num_conv_pos_embeddings", 5)
 	c.Number(&own.kernel, "conv_pos_kernel_size", 19)

@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// EuroBERT is Llama whose tokens see each other in both directions.
+// EuroBERT is Llama without a causal mask: tokens attend in both directions (transformers' modeling_eurobert.py).
 var EuroBERT = &family.Family{
 	Name:   "EuroBERT",
 	Layers: euroBERT,

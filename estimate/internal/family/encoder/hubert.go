@@ -6,8 +6,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// HuBERT is wav2vec 2.0 with fewer heads. The convolution of its positions may have a BatchNorm in
-// place of the weight norm.
+// HuBERT is wav2vec 2.0 without an adapter and with fewer classes. The convolution of its positions may have a BatchNorm
+// in place of the weight norm (transformers' modeling_hubert.py).
 var HuBERT = soundFamily("HuBERT", family.Type{Name: "hubert", Base: "HubertModel", Read: readHuBERT})
 
 func readHuBERT(c *family.Config, a *family.Model) {

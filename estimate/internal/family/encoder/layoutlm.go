@@ -7,7 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// LayoutLM is BERT whose tokens also have the vectors of their boxes on a page.
+// LayoutLM is BERT whose tokens also have the vectors of their boxes on a page (transformers' modeling_layoutlm.py).
 var LayoutLM = &family.Family{
 	Name:   "LayoutLM",
 	Layers: layoutLM,

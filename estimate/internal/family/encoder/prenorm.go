@@ -7,7 +7,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// RoBERTaPreLayerNorm is RoBERTa with norms before each part.
+// RoBERTaPreLayerNorm is RoBERTa with norms before each part (transformers' modeling_roberta_prelayernorm.py).
 var RoBERTaPreLayerNorm = &family.Family{
 	Name:    "RoBERTa PreLayerNorm",
 	Padding: 2,
@@ -16,7 +16,7 @@ var RoBERTaPreLayerNorm = &family.Family{
 	Types:   []family.Type{{Name: "roberta-prelayernorm", Base: "RobertaPreLayerNormModel", Read: readBERT}},
 }
 
-// XLMRoBERTaXL is RoBERTa with norms before each part, and none of the embeddings.
+// XLMRoBERTaXL is RoBERTa with norms before each part, and none of the embeddings (modeling_xlm_roberta_xl.py).
 var XLMRoBERTaXL = &family.Family{
 	Name:    "XLM-RoBERTa XL",
 	Padding: 2,
@@ -25,7 +25,7 @@ var XLMRoBERTaXL = &family.Family{
 	Types:   []family.Type{{Name: "xlm-roberta-xl", Base: "XLMRobertaXLModel", Read: readBERT}},
 }
 
-// MegatronBERT is BERT with norms before each part, and none of the embeddings.
+// MegatronBERT is BERT with norms before each part, and none of the embeddings (modeling_megatron_bert.py).
 var MegatronBERT = &family.Family{
 	Name:   "Megatron-BERT",
 	Layers: megatronBERT,
@@ -67,7 +67,8 @@ func megatronBERT(c family.Transformer) []tape.Layer {
 }
 
 // preNormParts returns attention, the first projection of the MLP with its activation, and a function that returns the
-// last projection of a part, with its dropout.
+// last projection of a part, with its dropout. eager means that scores are in memory whatever attention the model is
+// loaded with.
 func preNormParts(c family.Transformer, eager bool) (attention tape.Layer, dense tape.Sequential, out func(in int, dropout tape.Layer) tape.Layer) {
 	self := bertAttention(c)
 	self.Eager, self.Narrow = eager, eager

@@ -6,7 +6,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// RemBERT is BERT whose embeddings and head have widths of their own, and share no weight.
+// RemBERT is BERT whose embeddings and head have widths of their own, and share no weight (transformers'
+// modeling_rembert.py).
 var RemBERT = &family.Family{
 	Name:   "RemBERT",
 	Layers: remBERT,

@@ -8,7 +8,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// NomicBERT is BERT with rotary positions, a gated MLP and no biases in the blocks.
+// NomicBERT is BERT with rotary positions, a gated MLP and no biases in the blocks (transformers'
+// modeling_nomic_bert.py).
 var NomicBERT = &family.Family{
 	Name:   "Nomic BERT",
 	Layers: nomicBERT,
@@ -16,7 +17,7 @@ var NomicBERT = &family.Family{
 	Types:  []family.Type{{Name: "nomic_bert", Base: "NomicBertModel", Read: readRotary}},
 }
 
-// GTE is BERT with rotary positions, a gated MLP and dropout in the middle of the MLP.
+// GTE is BERT with rotary positions, a gated MLP and dropout in the middle of the MLP (modeling_gte.py).
 var GTE = &family.Family{
 	Name:   "GTE",
 	Layers: gte,
@@ -24,7 +25,7 @@ var GTE = &family.Family{
 	Types:  []family.Type{{Name: "gte", Base: "GteModel", Read: readGTE}},
 }
 
-// JinaV3 is RoBERTa with rotary positions (Jina Embeddings v3).
+// JinaV3 is RoBERTa with rotary positions (modeling_jina_embeddings_v3.py).
 var JinaV3 = &family.Family{
 	Name:   "Jina Embeddings v3",
 	Layers: jinaV3,
@@ -32,7 +33,8 @@ var JinaV3 = &family.Family{
 	Types:  []family.Type{{Name: "jina_embeddings_v3", Base: "JinaEmbeddingsV3Model", Read: readJinaV3}},
 }
 
-// rotaryBody returns embeddings and blocks: attention that rotates, and this MLP, with norms after both.
+// rotaryBody returns embeddings and blocks: rotary attention and this MLP, each followed by a norm. buffered means that
+// the ids of positions and of token types are buffers.
 func rotaryBody(c family.Transformer, mlp tape.Layer, bias, buffered bool) []tape.Layer {
 	var added []tape.Layer
 	if buffered {

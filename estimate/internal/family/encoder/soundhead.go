@@ -24,6 +24,7 @@ const (
 
 var (
 	someSoundHeads = soundHeads{forCTC, forSounds}
+	mostSoundHeads = soundHeads{forCTC, forSounds, forFrames, forVoices} // none for pretraining
 	allSoundHeads  = soundHeads{forCTC, forSounds, forFrames, forVoices, forSamples}
 )
 

@@ -7,7 +7,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// UniSpeech and UniSpeechSAT are wav2vec 2.0 with other heads for pretraining.
+// UniSpeech and UniSpeechSAT are wav2vec 2.0 without an adapter and with other heads for pretraining (transformers'
+// modeling_unispeech.py and modeling_unispeech_sat.py).
 var (
 	UniSpeech = soundFamily("UniSpeech", family.Type{Name: "unispeech", Base: "UniSpeechModel", Read: func(c *family.Config, a *family.Model) {
 		readSounds(c, a, soundStyle{module: "unispeech", heads: soundHeads{forCTC, forSounds, forSamples}, pretrained: uniSpeechPretraining})

@@ -29,7 +29,7 @@ func soundFamily(name string, types ...family.Type) *family.Family {
 	}
 }
 
-// soundStyle says where a successor differs from wav2vec 2.0. Its functions get the Transformer's numbers.
+// soundStyle holds the differences of a successor from wav2vec 2.0. Its functions get the Transformer's numbers.
 type soundStyle struct {
 	module     string     // the name of the body in models with a head
 	heads      soundHeads // the classes that there are

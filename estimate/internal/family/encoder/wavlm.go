@@ -14,7 +14,7 @@ var WavLM = soundFamily("WavLM", family.Type{Name: "wavlm", Base: "WavLMModel", 
 func readWavLM(c *family.Config, a *family.Model) {
 	var buckets int
 	c.Number(&buckets, "num_buckets", 320)
-	readSounds(c, a, soundStyle{module: "wavlm", heads: soundHeads{forCTC, forSounds, forFrames, forVoices}, adapts: true, attention: func(c family.Transformer, block int) tape.Layer {
+	readSounds(c, a, soundStyle{module: "wavlm", heads: mostSoundHeads, adapts: true, attention: func(c family.Transformer, block int) tape.Layer {
 		if block > 0 {
 			return wavLMAttention(c, 0)
 		}

@@ -1,4 +1,4 @@
-// Package seq2seq has the families of an encoder and a decoder, one file each. It knows no file, and no
+// Package seq2seq has the families of an encoder and a decoder, one file each. It reads no files, and no
 // package of families but family.
 package seq2seq
 

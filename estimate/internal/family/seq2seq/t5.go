@@ -24,7 +24,7 @@ var T5 = &family.Family{
 // t5Encoder is the encoder of a T5 alone.
 var t5Encoder = &family.Family{Name: "T5's encoder", Layers: t5, Role: family.Encoder}
 
-// biasedBlocks says that each block has biases by distance of its own, as in UMT5.
+// biasedBlocks is the setting of UMT5, in which each block has biases by distance of its own.
 type biasedBlocks struct{}
 
 // t5 builds T5: an encoder and a decoder whose scores have learned biases by distance.
@@ -162,7 +162,7 @@ func readUMT5(c *family.Config, a *family.Model) {
 // t5Settings reads what T5 and its successors have in common. Checkpoints of mT5, and of T5 since 1.1, have an
 // output head of their own, which from_pretrained keeps. For a new model, transformers 5 ties the
 // head whatever tie_word_embeddings says: it always writes true, with scale_decoder_outputs for T5.
-// The weights tell which it is; without them, it is taken to be a checkpoint's.
+// The tensors of the files decide (Stored); without them, the head is taken to be a checkpoint's.
 func t5Settings(c *family.Config, a *family.Model, tied bool) {
 	head := c.Named("ForConditionalGeneration")
 	tokens, texts, spans := c.Named("ForTokenClassification"), c.Named("ForSequenceClassification"), c.Named("ForQuestionAnswering")

@@ -20,7 +20,7 @@ var InternVL = &family.Family{
 	Types: []family.Type{{Name: "internvl", Base: "InternVLModel", Read: readInternVL}},
 }
 
-// internViT says in what InternVL's encoder differs from a ViT.
+// internViT holds the differences of InternVL's encoder from a ViT.
 type internViT struct {
 	rms, unplaced, masks, unpooled bool // the norms, no learned positions, a token for masked patches, a last norm
 }

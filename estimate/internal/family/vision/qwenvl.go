@@ -77,7 +77,7 @@ func qwenMerged(c family.Transformer, width int, norm, mlp tape.Layer) []tape.La
 	})
 }
 
-// packedParts says where towers that read packed patches differ.
+// packedParts are the differences between towers that read packed patches.
 type packedParts struct {
 	norm, mlp tape.Layer // of a block
 	frames    int        // that a patch covers

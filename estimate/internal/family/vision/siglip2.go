@@ -8,7 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// SigLIP2 is SigLIP whose images are cut into patches before they come, some of which are padding
+// SigLIP2 is SigLIP whose input are patches that the processor has cut, some of them padding
 // (arXiv:2502.14786, the NaFlex variant; transformers' modeling_siglip2.py). Other checkpoints of
 // that name are SigLIP's.
 var SigLIP2 = &family.Family{
