@@ -27,6 +27,9 @@ func TestAnswerNamesWhatIsNotRead(t *testing.T) {
 	assert.Empty(t, usual.NotRead)
 	assert.NotContains(t, usual.String(), "not read")
 
+	_, odd := report(`, "a\n\u001b[31mb": 5`)
+	assert.Equal(t, []string{`a\n\x1b[31mb`}, odd.NotRead, "a key prints on one line")
+
 	f, r := report(`, "kv_channels": 32, "output_hidden_states": true`)
 	keys := []string{"kv_channels", "output_hidden_states"}
 	assert.Equal(t, keys, f.NotRead())

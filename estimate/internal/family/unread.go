@@ -7,9 +7,11 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/strictjson"
 )
 
 // reading records what is read of a file's objects: that of the whole, and those of parts.
@@ -64,12 +66,13 @@ func addUnread(u *setting.Unread, path, key string, in map[string]json.RawMessag
 	case harmless(key), of.usual(key, value, in), allAttend(key, value), slices.Contains(of.Computed, key), !of.has(key) && off(value), shut(key, of, in):
 		return ""
 	case shapesLayers(key, value):
-		return path + key
+		return printable(path + key)
 	}
-	u.Keys = append(u.Keys, path+key)
+	name := printable(path + key)
+	u.Keys = append(u.Keys, name)
 	switch {
 	case !of.has(key):
-		u.Foreign = append(u.Foreign, path+key)
+		u.Foreign = append(u.Foreign, name)
 	case forTraining(key):
 		partOf(u, path, key).Training++
 	default:
@@ -77,6 +80,12 @@ func addUnread(u *setting.Unread, path, key string, in map[string]json.RawMessag
 		partOf(u, path, key).Add(setting.Growth{Inference: grows, Training: grows})
 	}
 	return ""
+}
+
+// printable returns a key as an answer can print it: a file may have any text there, also what moves a terminal's cursor.
+func printable(key string) string {
+	quoted := strconv.Quote(strictjson.Shorten(key))
+	return quoted[1 : len(quoted)-1]
 }
 
 // The parts that a config.json can have settings of.
