@@ -153,6 +153,8 @@ func FuzzHFConfig(f *testing.F) {
 		f.Add([]byte(strings.Replace(llamaConfig, `"llama", "architectures": ["LlamaForCausalLM"]`, `"`+family+`"`, 1)))
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
+		Families() // the tables are read once, and are no file's
+		_, _ = (&config{ModelType: "llama", text: []byte(llamaConfig)}).architecture()
 		var a architecture
 		var err error
 		heap := allocated(func() {
