@@ -197,7 +197,7 @@ func TestArchivesOfOneThingInMany(t *testing.T) {
 	}
 }
 
-func TestMetadataOfChunksOfOtherDimensions(t *testing.T) {
+func TestMetadataOfHostileSizes(t *testing.T) {
 	object := func(class string, fields ...string) string {
 		return "ctorch.distributed.checkpoint.metadata\n" + class + "\n)R" + dict(fields...) + "b"
 	}
@@ -207,6 +207,21 @@ func TestMetadataOfChunksOfOtherDimensions(t *testing.T) {
 	content := object("Metadata", "state_dict_metadata", dict("w", tensor)) + "."
 	_, err := torchsave.ReadMetadata(strings.NewReader(content), int64(len(content)))
 	assert.ErrorContains(t, err, `tensor "w": a chunk of it has 0 dimensions, and the tensor 1`)
+
+	// Many tensors may have the same path of many keys.
+	const many = 60_000
+	all := func(value string) string {
+		var b strings.Builder
+		for i := range many {
+			fmt.Fprintf(&b, "I%d\n%s", i, value)
+		}
+		return "}(" + b.String() + "u"
+	}
+	tensor = object("TensorStorageMetadata", "properties", properties, "size", "(I0\nt", "chunks", ")") + "p3\n0"
+	keys := "(" + strings.Repeat("K\x01", many) + "tp4\n0"
+	content = tensor + keys + object("Metadata", "state_dict_metadata", all("g3\n"), "planner_data", all("g4\n")) + "."
+	_, err = torchsave.ReadMetadata(strings.NewReader(content), int64(len(content)))
+	assert.ErrorContains(t, err, "too large")
 }
 
 func TestMetadataSaysWhatIsWrong(t *testing.T) {
