@@ -70,7 +70,8 @@ func TestDenoisersAsPyTorchHasThem(t *testing.T) {
 	}
 }
 
-// checkInference checks the peak of a forward pass without gradients against the bounds that the report prints.
+// checkInference checks the peak of a forward pass without gradients: within 2 % of the measured one, and in the bounds that
+// the report prints. Scratch memory of a few kilobytes is not counted.
 func (m measuredDenoiser) checkInference(t *testing.T, c *File) {
 	t.Helper()
 	var inputs []estimate.Option
@@ -86,7 +87,7 @@ func (m measuredDenoiser) checkInference(t *testing.T, c *File) {
 		assert.Equal(t, m.Params, r.Params.Count)
 		at := r.Inference
 		before := at.Weights + at.Buffers + at.Input
-		t.Logf("%s: measured %d, estimated %d (%+.1f %%)", dtype, measured, at.Peak.Bytes-before, 100*float64(at.Peak.Bytes-before-measured)/float64(measured))
+		assert.InEpsilon(t, float64(measured), float64(at.Peak.Bytes-before), 0.02, "%s: measured %d, estimated %d", dtype, measured, at.Peak.Bytes-before)
 		assert.LessOrEqual(t, before+measured, at.Peak.Upper, "%s: the upper bound of %v", dtype, at.Peak.Bytes)
 		assert.GreaterOrEqual(t, before+measured, at.Peak.Lower, "%s: the lower bound of %v", dtype, at.Peak.Bytes)
 	}

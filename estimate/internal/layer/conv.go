@@ -23,6 +23,7 @@ type Conv2d struct {
 	Stride, Padding, Dilation, Groups, OutputPadding int
 	NoBias                                           bool
 	Kernels, Strides, Paddings                       [3]int
+	Last                                             bool // the input has its channels last in memory
 }
 
 // convOf is the convolution of package nn.
@@ -76,7 +77,7 @@ func (l ConvTranspose2d) conv() conv { return transposed(2, Conv2d(l)) }
 func (l ConvTranspose3d) conv() conv { return transposed(3, Conv2d(l)) }
 
 func convolution(dims int, l Conv2d) conv {
-	c := conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias, outputPadding: l.OutputPadding,
+	c := conv{in: l.In, out: l.Out, groups: l.Groups, noBias: l.NoBias, outputPadding: l.OutputPadding, last: l.Last,
 		window: cube(dims, l.Kernel, l.Stride, l.Padding, l.Dilation)}
 	c.window.set(l.Kernels, l.Strides, l.Paddings)
 	return c
@@ -94,6 +95,7 @@ type conv struct {
 	noBias          bool
 	transposed      bool
 	outputPadding   int
+	last            bool
 	window          window
 }
 
@@ -240,13 +242,16 @@ func (c conv) patched(t *tape.Tape) alloc.Bytes {
 }
 
 // blocked returns the memory of oneDNN's copies on the CPU, which are in blocks of channels: of the
-// weight, of the input and then of the output. The sizes fit what the profiler shows
-// (testdata/torch).
+// weight, of the input and then of the output. If the channels are last, it copies the weight alone, twice. The sizes fit
+// what the profiler shows (testdata/torch).
 func (c conv) blocked(t *tape.Tape, x tape.Tensor, out alloc.Shape) alloc.Bytes {
 	weight := append(alloc.Shape{c.out, c.in / setting.Or(c.groups, 1)}, c.window.kernel[:c.window.dims]...)
 	w, err := weight.Bytes(t.Cfg.Weights)
 	if err != nil || w > setting.MaxTotal {
 		return 0 // the declaration has already reported it
+	}
+	if c.last {
+		return 2 * w
 	}
 	y, err := out.Bytes(t.Activation())
 	if err != nil || y > setting.MaxTotal {

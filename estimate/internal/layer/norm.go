@@ -183,6 +183,10 @@ func (l RMSNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 		o.Workspace, _ = normal.Shape.Bytes(setting.Or(normal.DType, x.DType))
 		o.Workspace = min(o.Workspace, setting.MaxTotal)
 	}
+	if wide && !l.Unfused && !l.Plain { // the product with the weight is made in float32
+		product := t.Size(tape.Tensor{Shape: x.Shape, DType: alloc.Float32})
+		o.Workspace += product - min(product, t.Size(x)) // the cast comes when less is held
+	}
 	if l.Shifted || (l.Powered || l.Widens) && wide && !l.Plain {
 		o.KeepOwn = append(o.KeepOwn, tape.Own{Shape: alloc.Shape{l.Size}, DType: alloc.Float32})
 	}

@@ -33,8 +33,29 @@ func (l Sdpa) Attend(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 	return t.Op(tape.Op{
 		In: kept, Shape: out, Keep: kept, KeepOutput: true,
 		KeepOwn: append(l.own, tape.Own{Shape: scores[:3], DType: alloc.Float32}), FLOPs: setting.Flops(scores, l.Size, 4),
-		As: tape.Attention,
+		As: tape.Attention, Workspace: flashBlocks(t, q.DType, scores, l.Size),
 	})
+}
+
+// flashBlocks returns the memory in which each thread of the CPU's kernel computes a block of scores, in float32 and once
+// more in a narrower type (aten/src/ATen/native/cpu/FlashAttentionKernel.cpp, cpu_flash_attention).
+func flashBlocks(t *tape.Tape, d alloc.DType, scores alloc.Shape, size int) alloc.Bytes {
+	if t.On() != setting.CPU {
+		return 0
+	}
+	queries, keys := 32, min(scores[3], 512)
+	switch {
+	case scores[2] >= 768:
+		queries = 256
+	case scores[2] >= 192:
+		queries = 64
+	}
+	queries = min(queries, scores[2])
+	n := setting.FLOPs(setting.OneDNNThreads, queries, keys+2+size, 4)
+	if d.Bits() < 32 {
+		n = setting.AddSat(n, setting.FLOPs(setting.OneDNNThreads, queries, keys, d.Bits()/8))
+	}
+	return alloc.Bytes(min(n, setting.MaxTotal))
 }
 
 // math is PyTorch's form without a kernel of its own, which computes in float32

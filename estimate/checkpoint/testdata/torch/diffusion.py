@@ -24,11 +24,18 @@ TEXT = 24  # tokens
 def build(config, dtype):
     known = {k: v for k, v in config.items() if not k.startswith("_")}
     torch.manual_seed(0)
-    return getattr(diffusers, config["_class_name"])(**known).to(dtype)
+    model = getattr(diffusers, config["_class_name"])(**known).to(dtype)
+    wide = model._keep_in_fp32_modules or []
+    for name, value in [*model.named_parameters(), *model.named_buffers()]:
+        if any(part in wide for part in name.split(".")):
+            value.data = value.data.float()  # as from_pretrained does
+    return model
 
 
-# Latent side and frames of models that make videos, and of images whose config has no size.
+# Latent side and frames of what autoencoders decode, and of what is made from noise. The latter has more positions, beside
+# which the scratch memory of oneDNN is small.
 SIDE, FRAMES = 8, 3
+NOISY = 32
 
 
 def inputs(model, dtype):
@@ -85,7 +92,8 @@ def inputs(model, dtype):
 def videos(model, dtype, time):
     """The inputs of the models that make videos, and of those whose config has no size."""
     c, name = model.config, type(model).__name__
-    video = lambda channels: torch.randn(BATCH, channels, FRAMES, SIDE, SIDE, dtype=dtype)
+    side = SIDE if name.startswith("AutoencoderKL") else NOISY
+    video = lambda channels: torch.randn(BATCH, channels, FRAMES, side, side, dtype=dtype)
     text = lambda width: torch.randn(BATCH, TEXT, width, dtype=dtype)
     if name == "AutoencoderKLFlux2":
         return {"z": torch.randn(BATCH, c.latent_channels, SIDE, SIDE, dtype=dtype)}
@@ -108,12 +116,12 @@ def videos(model, dtype, time):
         }
     if name == "LTXVideoTransformer3DModel":
         return {
-            "hidden_states": torch.randn(BATCH, FRAMES * SIDE * SIDE, c.in_channels, dtype=dtype), "encoder_hidden_states": text(c.caption_channels),
-            "timestep": time, "encoder_attention_mask": torch.ones(BATCH, TEXT, dtype=torch.int64), "num_frames": FRAMES, "height": SIDE, "width": SIDE,
+            "hidden_states": torch.randn(BATCH, FRAMES * side * side, c.in_channels, dtype=dtype), "encoder_hidden_states": text(c.caption_channels),
+            "timestep": time, "encoder_attention_mask": torch.ones(BATCH, TEXT, dtype=torch.int64), "num_frames": FRAMES, "height": side, "width": side,
         }
     if name == "ZImageTransformer2DModel":
         return {
-            "x": list(torch.randn(BATCH, c.in_channels, 1, SIDE, SIDE, dtype=dtype)), "t": time, "cap_feats": list(text(c.cap_feat_dim)),
+            "x": list(torch.randn(BATCH, c.in_channels, 1, side, side, dtype=dtype)), "t": time, "cap_feats": list(text(c.cap_feat_dim)),
             "patch_size": c.all_patch_size[0], "f_patch_size": c.all_f_patch_size[0],
         }
     return None

@@ -105,7 +105,7 @@ func (a Autoencoder) decoder() tape.Layer {
 	for i, out := range slices.Backward(a.Decoder) {
 		block := a.resnets(in, out, a.Depth+1)
 		if i > 0 {
-			block = append(block, tape.As("upsamplers.0", tape.Sequential{tape.Inline(enlarged{a.Upcast}), tape.As("conv", threeByThree(out, out))}))
+			block = append(block, tape.As("upsamplers.0", tape.Sequential{tape.Inline(enlarged{a.Upcast}), tape.As("conv", lastConv(out, out, !a.NoAttention))}))
 		}
 		parts, in = append(parts, tape.As("up_blocks."+strconv.Itoa(len(a.Decoder)-1-i), block)), out
 	}
@@ -116,43 +116,47 @@ func (a Autoencoder) decoder() tape.Layer {
 func (a Autoencoder) resnets(in, out, n int) tape.Sequential {
 	var parts tape.Sequential
 	for i := range n {
-		parts, in = append(parts, tape.As("resnets."+strconv.Itoa(i), resnet{in: in, out: out, groups: a.Groups, copied: !a.NoAttention}.layer())), out
+		parts, in = append(parts, tape.As("resnets."+strconv.Itoa(i), resnet{in: in, out: out, groups: a.Groups, last: !a.NoAttention}.layer())), out
 	}
 	return parts
 }
 
 // middle returns the block at the lowest resolution.
 func (a Autoencoder) middle(n int) tape.Named {
-	block := resnet{in: n, out: n, groups: a.Groups}.layer()
-	parts := tape.Sequential{tape.As("resnets.0", block)}
+	block := resnet{in: n, out: n, groups: a.Groups}
+	parts := tape.Sequential{tape.As("resnets.0", block.layer())}
+	block.last = !a.NoAttention // which leaves them so
 	if !a.NoAttention {
 		parts = append(parts, tape.As("attentions.0", positionAttention(n, a.Groups)))
 	}
-	return tape.As("mid_block", append(parts, tape.As("resnets.1", block)))
+	return tape.As("mid_block", append(parts, tape.As("resnets.1", block.layer())))
 }
 
 func (a Autoencoder) end(in, out int) tape.Sequential {
-	return tape.Sequential{tape.As("conv_norm_out", layer.GroupNorm{Groups: a.Groups, Channels: in}), tape.As("conv_act", layer.SiLU{}), tape.As("conv_out", threeByThree(in, out))}
+	return tape.Sequential{tape.As("conv_norm_out", layer.GroupNorm{Groups: a.Groups, Channels: in}), tape.As("conv_act", layer.SiLU{}), tape.As("conv_out", lastConv(in, out, !a.NoAttention))}
 }
 
-func threeByThree(in, out int) tape.Layer {
-	return layer.Conv2d{In: in, Out: out, Kernel: 3, Padding: 1}
+func threeByThree(in, out int) tape.Layer { return lastConv(in, out, false) }
+
+// lastConv is threeByThree, of images whose channels come last in memory if last.
+func lastConv(in, out int, last bool) tape.Layer {
+	return layer.Conv2d{In: in, Out: out, Kernel: 3, Padding: 1, Last: last}
 }
 
 // resnet is diffusers' ResnetBlock2D. If it has a timestep, it is called with its embedding.
 type resnet struct {
 	in, out, time, groups int
-	copied                bool // training copies the shortcut's input, since its channels come last in memory
+	last                  bool // channels come last in memory, so that training copies the shortcut's input
 }
 
 func (l resnet) layer() tape.Layer {
-	parts := tape.Sequential{tape.As("norm1", layer.GroupNorm{Groups: l.groups, Channels: l.in}), tape.As("conv1", threeByThree(l.in, l.out))}
+	parts := tape.Sequential{tape.As("norm1", layer.GroupNorm{Groups: l.groups, Channels: l.in}), tape.As("conv1", lastConv(l.in, l.out, l.last))}
 	if l.time > 0 {
 		parts = append(parts, tape.As("time_emb_proj", layer.Linear{In: l.time, Out: l.out}))
 	}
-	parts = append(parts, tape.As("norm2", layer.GroupNorm{Groups: l.groups, Channels: l.out}), tape.As("conv2", threeByThree(l.out, l.out)))
+	parts = append(parts, tape.As("norm2", layer.GroupNorm{Groups: l.groups, Channels: l.out}), tape.As("conv2", lastConv(l.out, l.out, l.last)))
 	if l.in != l.out {
-		parts = append(parts, tape.As("conv_shortcut", layer.Conv2d{In: l.in, Out: l.out, Kernel: 1}))
+		parts = append(parts, tape.As("conv_shortcut", layer.Conv2d{In: l.in, Out: l.out, Kernel: 1, Last: l.last}))
 	}
 	return tape.Module{Name: "ResnetBlock", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		y := f.Call("conv1", f.Apply(layer.SiLU{}, f.Call("norm1", x)))
@@ -162,7 +166,7 @@ func (l resnet) layer() tape.Layer {
 		}
 		y = f.Call("conv2", f.Apply(layer.SiLU{}, f.Call("norm2", y)))
 		if l.in != l.out {
-			if l.copied {
+			if l.last {
 				x = f.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, PassGrad: true, TrainingOnly: true})
 			}
 			x = f.Call("conv_shortcut", x)

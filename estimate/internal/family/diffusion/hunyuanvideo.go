@@ -154,9 +154,10 @@ func hunyuanSingle(c family.Transformer) tape.Layer {
 		f.Hold(y, z)
 		joined := f.Cat(1, f.Split(w, 1, x.Dim(1), text.Dim(1))...)
 		both := f.Cat(2, joined, mlp)
-		f.Hold(mlp, w)
-		out := f.Add(f.Mul(f.Call("proj_out", both), m[2]), all)
-		f.Hold(all, y, joined, text, x)
+		gated := f.Mul(f.Call("proj_out", both), m[2])
+		f.Hold(both)
+		out := f.Add(gated, all)
+		f.Hold(all, y, w, mlp, joined, text, x)
 		parts := f.Split(out, 1, x.Dim(1), text.Dim(1))
 		*encoded.Of(f.Tape) = parts[1]
 		return parts[0]

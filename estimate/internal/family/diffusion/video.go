@@ -86,6 +86,20 @@ func framewise(f *tape.Flow, x tape.Tensor) tape.Tensor {
 	return f.View(y, x.Dim(0)*x.Dim(2), x.Dim(1), x.Dim(3), x.Dim(4))
 }
 
+// smallImage is the sum of height and width up to which PyTorch's CPU kernel enlarges an image with its channels last in
+// memory, whatever their order is (ATen/native/cpu/UpSampleKernel.cpp, _use_vectorized_kernel_cond_2d).
+const smallImage = 128
+
+// nearest makes a contiguous image twice as high and wide. On the CPU a small one and its result are copied.
+func nearest(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	shape := f.Resized(x.Shape, 2*x.Dim(2), 2*x.Dim(3))
+	o := tape.Op{In: []tape.Tensor{x}, Shape: shape}
+	if f.On() == setting.CPU && shape[2]+shape[3] <= smallImage && x.Dim(1) > 1 {
+		o.Workspace = 5 * f.Size(x)
+	}
+	return f.Op(o)
+}
+
 // filmwise is the reverse of framewise.
 func filmwise(f *tape.Flow, x tape.Tensor, batch int) tape.Tensor {
 	return f.Permute(f.View(x, batch, -1, x.Dim(1), x.Dim(2), x.Dim(3)), 0, 2, 1, 3, 4)

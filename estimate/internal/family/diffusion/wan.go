@@ -62,7 +62,8 @@ func wan(c family.Transformer) []tape.Layer {
 			if d.ImageDim > 0 {
 				images := f.Call("condition_embedder.image_embedder", f.Input(2))
 				text = f.Cat(1, images, text)
-				f.Hold(images)
+				beside = append(beside, text, modulation, time, images) // held to the end
+				return flat, beside
 			}
 			return flat, append(beside, text, modulation, time)
 		},
@@ -160,11 +161,12 @@ func (l acrossHeads) run(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		q, k = l.turn(f, q), l.turn(f, k)
 	}
 	var begun tape.Tensor
+	held := []tape.Tensor{q, k, v, x}
 	if l.images > 0 {
 		key, value := f.Call("add_k_proj", images), f.Call("add_v_proj", images)
 		key = f.Call("norm_added_k", key)
 		begun = layer.ScaledDotProduct(f.Tape, q, key, value, l.c.Heads, l.c.HeadWidth())
-		f.Hold(key, value)
+		held = append(held, key, value)
 	}
 	y := layer.ScaledDotProduct(f.Tape, q, k, v, l.c.Heads, l.c.HeadWidth())
 	if l.images > 0 {
@@ -172,20 +174,20 @@ func (l acrossHeads) run(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		f.Hold(begun)
 	}
 	z := f.Call("to_out.0", y)
-	f.Hold(q, k, v, x)
+	f.Hold(held...)
 	return z
 }
 
-// turnedByHalves rotates x by the first table beside it. Each half of the result is computed in float32 and written to its
+// turnedByHalves rotates x by the tables beside it. Each half of the result is computed in float32 and written to its
 // places in new memory (diffusers, transformer_wan.py, apply_rotary_emb).
 func turnedByHalves(f *tape.Flow, x tape.Tensor) tape.Tensor {
-	table := f.Beside(0)
+	cos, sin := f.Beside(0), f.Beside(1)
 	out := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape})
 	for range 2 {
 		half := slices.Clone(x.Shape)
 		half[2] = max(1, half[2]/2)
-		a := f.Op(tape.Op{In: []tape.Tensor{x, table}, Shape: half, DType: table.DType})
-		b := f.Op(tape.Op{In: []tape.Tensor{x, table}, Shape: half, DType: table.DType})
+		a := f.Op(tape.Op{In: []tape.Tensor{x, cos}, Shape: half, DType: cos.DType})
+		b := f.Op(tape.Op{In: []tape.Tensor{x, sin}, Shape: half, DType: sin.DType})
 		out = f.Op(tape.Op{In: []tape.Tensor{out, f.Add(a, b)}, Shape: x.Shape, InPlace: true})
 	}
 	return out
@@ -202,13 +204,13 @@ func wanBlock(c family.Transformer, d Denoiser) tape.Layer {
 		parts = append(parts, tape.As("norm2", layer.LayerNorm{Size: c.Hidden}))
 	}
 	return tape.Module{Name: "TransformerBlock", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
-		cos, text := f.Beside(0), f.Beside(2)
+		cos, sin, text := f.Beside(0), f.Beside(1), f.Beside(2)
 		m := tabled(f, f.In(alloc.Float32, f.Beside(3)), 6, c.Hidden)
 		gated := func(x, y, gate tape.Tensor) tape.Tensor {
 			return f.In(x.DType, f.Add(f.In(alloc.Float32, x), f.Mul(f.In(alloc.Float32, y), gate)))
 		}
 		y := wideModulated(f, "norm1", x, m[1], m[0])
-		attention := f.Call("attn1", y, cos)
+		attention := f.Call("attn1", y, cos, sin)
 		z := gated(x, attention, m[2])
 		f.Hold(y)
 		y = z

@@ -55,19 +55,21 @@ func (a WanAutoencoder) decode(f *tape.Flow, z tape.Tensor) tape.Tensor {
 	state := wanStates.Of(f.Tape)
 	*state = wanState{kept: map[string]tape.Tensor{}}
 	x := f.Call("post_quant_conv", z)
-	var out tape.Tensor
+	var out, last tape.Tensor
 	for i := range z.Dim(2) {
 		frame := x
 		if z.Dim(2) > 1 {
 			frame = f.Split(x, 2, slices.Repeat([]int{1}, z.Dim(2))...)[i]
 		}
 		y := f.Call("decoder", frame)
-		if state.chunk++; i > 0 {
+		f.Hold(last) // until the next result takes its name
+		if last = y; i > 0 {
 			y = f.Cat(2, out, y)
 		}
+		state.chunk++
 		out = y
 	}
-	f.Hold(x)
+	f.Hold(x, last)
 	if a.Patch > 1 {
 		out = f.Copy(f.View(out, out.Dim(0), -1, out.Dim(2), out.Dim(3)*a.Patch, out.Dim(4)*a.Patch))
 	}
@@ -315,7 +317,7 @@ func (b wanUp) enlarge(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		y = f.Call("time_conv", x)
 	}
 	images := framewise(f, y)
-	z := inFloat32(f, images, func(x tape.Tensor) tape.Tensor { return f.Resize(x, 2*x.Dim(2), 2*x.Dim(3)) })
+	z := inFloat32(f, images, func(x tape.Tensor) tape.Tensor { return nearest(f, x) })
 	z = f.Call("resample.1", z)
 	f.Hold(images, x)
 	return filmwise(f, z, x.Dim(0))

@@ -82,6 +82,7 @@ func zImage(c family.Transformer) []tape.Layer {
 			y := f.Call(final+".linear", f.Mul(f.Call(final+".norm_final", x), f.View(scale, x.Dim(0), 1, c.Hidden)))
 			image := f.Input(0)
 			positions := image.Dim(2) / d.Along[0] * (image.Dim(3) / d.Patches[0]) * (image.Dim(4) / d.Patches[0])
+			f.Hold(beside...)
 			return f.Copy(f.View(f.Part(y, 1, positions), image.Shape...))
 		},
 	}.layers()
@@ -101,20 +102,19 @@ func (d zImages) before(c family.Transformer, f *tape.Flow, x tape.Tensor, own [
 		shape := f.Resized(x.Shape, (x.Dim(1)+zPositions-1)/zPositions*zPositions, x.Dim(2))
 		return f.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape})
 	}
-	refined := func(b numbered, x tape.Tensor) tape.Tensor {
-		positions := table(x.Dim(1))
+	refined := func(b numbered, x tape.Tensor) (y, positions tape.Tensor) {
+		positions = table(x.Dim(1))
 		for i := range b.n {
 			x = f.Call(b.path(i), x, positions, time)
 		}
-		f.Hold(positions)
-		return x
+		return x, positions
 	}
 	flat := f.Copy(f.View(x, batch, -1, setting.Product(d.Along[0], d.Patches[0], d.Patches[0], c.Channels)))
-	image := refined(own[0], f.Scale(f.Call("all_x_embedder."+d.patches(0), long(flat))))
-	text := refined(own[1], f.Scale(f.Call("cap_embedder", long(f.Input(1)))))
+	image, rows := refined(own[0], f.Scale(f.Call("all_x_embedder."+d.patches(0), long(flat))))
+	text, words := refined(own[1], f.Scale(f.Call("cap_embedder", long(f.Input(1)))))
 	joined := f.Copy(f.Cat(1, image, text)) // each text's sequence, and then that of all
-	f.Hold(image, text)
-	return joined, []tape.Tensor{table(joined.Dim(1)), time}
+	// The forward pass holds what it joined to its end.
+	return joined, []tape.Tensor{table(joined.Dim(1)), time, image, text, rows, words}
 }
 
 // zPads are the vectors of positions that pad image, text and embedded images.
@@ -168,7 +168,10 @@ func zBlock(c family.Transformer, modulates bool) tape.Layer {
 		f.Hold(qkv[:]...)
 		z := f.Add(x, by(f.Call("attention_norm2", attention), 1))
 		y = by(f.Call("ffn_norm1", z), 2)
-		y2 := f.Call("feed_forward.w2", f.Mul(f.Apply(layer.SiLU{}, f.Call("feed_forward.w1", y)), f.Call("feed_forward.w3", y)))
+		gate, up := f.Call("feed_forward.w1", y), f.Call("feed_forward.w3", y)
+		product := f.Mul(f.Apply(layer.SiLU{}, gate), up)
+		f.Hold(gate, up) // the arguments of _forward_silu_gating
+		y2 := f.Call("feed_forward.w2", product)
 		f.Hold(y)
 		out := f.Add(z, by(f.Call("ffn_norm2", y2), 3))
 		f.Hold(x, attention)
