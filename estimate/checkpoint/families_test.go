@@ -25,6 +25,9 @@ type measuredFamily struct {
 	Images int // in each text
 	Size   [2]int
 	Labels bool // the model was given labels, and computed its loss
+
+	Checkpointed string // the pattern of the blocks that the model checkpoints
+
 	Params int64
 	Kept   map[string]alloc.Bytes // by element type
 	Peak   map[string]alloc.Bytes // of a training step, beyond what was there before it
@@ -82,10 +85,15 @@ func testFamilies(t *testing.T, name string) {
 					require.NotNil(t, c.Loss())
 					trained = append(trained, estimate.WithLoss(c.Loss()))
 				}
+				if m.Checkpointed != "" {
+					trained = append(trained, estimate.Checkpointed(m.Checkpointed))
+				}
 				r, err := c.Report(trained...)
 				require.NoError(t, err)
 				assert.Equal(t, m.Params, r.Params.Count)
-				checkPeak(t, m.Peak[dtype], dtype, r, tower)
+				if peak, ok := m.Peak[dtype]; ok {
+					checkPeak(t, peak, dtype, r, tower)
+				}
 				within := 0.003
 				if family.Own[layer.DeltaNet](c.architecture.Transformer) != nil { // the chunks' copies
 					within = 0.007

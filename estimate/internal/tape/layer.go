@@ -309,6 +309,12 @@ type Repeat struct {
 	first int // the number of the first copy
 }
 
+// From returns the copies with names that begin at a number other than 0.
+func (r Repeat) From(first int) Repeat {
+	r.first = first
+	return r
+}
+
 func (r Repeat) Declare(d *Declaration) {
 	if r.N < 0 {
 		d.Failf("N is %d: want 0 or more", r.N)

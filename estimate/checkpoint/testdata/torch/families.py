@@ -10,6 +10,8 @@ keeps for the backward pass (unique storages seen by saved-tensor hooks on the C
 parameters and buffers), and the most memory alive at once in a training step on two threads.
 oneDNN's workspaces grow with the threads. Families that are named are measured again, without
 names all are; ordinary.json has models of ordinary sizes. With --trace the tensors that are kept are printed by module instead.
+A model with "checkpointed", a pattern of its blocks' paths, checkpoints them, and what the checkpoints hold for the second run counts too: tensors in
+their closures, which no hook sees.
 A model with "labels" is given labels, so that transformers computes the loss of its class, and the step begins its backward pass there.
 """
 
@@ -25,6 +27,8 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
 import torch
 import transformers
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
 
 BATCH = 2
 torch.set_num_threads(2)
@@ -173,6 +177,11 @@ def forward(model, inputs):
     return model(**kwargs, **({"use_cache": False} if "decoder_input_ids" in kwargs else {}))
 
 
+def choices(model, given):
+    """The texts as choices of one question."""
+    return {k: v[None] for k, v in given.items()} if type(model).__name__.endswith("ForMultipleChoice") else given
+
+
 def labels(model, given):
     """What the model's class is given for its loss, beside the inputs."""
     name = type(model).__name__
@@ -191,6 +200,13 @@ def labels(model, given):
         if model.config.problem_type == "multi_label_classification":
             return {"labels": torch.ones(BATCH, model.config.num_labels, dtype=model.dtype)}
         return {"labels": classes.to(model.dtype) if model.config.num_labels == 1 else classes}
+    if name.endswith("ForMultipleChoice"):
+        return {"labels": torch.tensor([0])}
+    if name.endswith("ForMaskedImageModeling"):
+        side = getattr(model.config, "image_size") // getattr(model.config, "patch_size")
+        return {"bool_masked_pos": (torch.arange(side * side) % 2 == 0).repeat(BATCH, 1)}
+    if name in ("BertForPreTraining", "AlbertForPreTraining"):
+        return {"labels": text.clone(), "sentence_order_label" if name.startswith("Albert") else "next_sentence_label": classes}
     return {"labels": text.clone()}
 
 
@@ -223,9 +239,49 @@ def kept(model, dtype, given, trace=False):
     return total
 
 
+class Made(TorchDispatchMode):
+    """The storages that operations make."""
+
+    def __init__(self):
+        super().__init__()
+        self.storages = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for t in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(t, torch.Tensor) and storage(t).nbytes():
+                self.storages[storage(t)._cdata] = (StorageWeakRef(storage(t)), storage(t).data_ptr(), storage(t).nbytes())
+        return result
+
+
+def held(model, given):
+    """What kept counts, and beside it what else lives after the forward pass, the output left out."""
+    own = {storage(t).data_ptr() for t in [*model.parameters(), *model.buffers()]}
+    seen = {}
+
+    def pack(t):
+        if storage(t).data_ptr() not in own:
+            seen[storage(t).data_ptr()] = storage(t).nbytes()
+        return t
+
+    made = Made()
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t), made:
+        out = forward(model, given)
+    logits = next(getattr(out, name) for name in OUTPUTS if getattr(out, name, None) is not None)
+    del out
+    gc.collect()
+    for ref, address, size in made.storages.values():
+        if not ref.expired() and address not in own and address != storage(logits).data_ptr():
+            seen[address] = size
+    return sum(seen.values())
+
+
+OUTPUTS = ("logits", "logits_per_image", "reconstruction", "pooler_output", "last_hidden_state")
+
+
 def output(model, inputs):
     out = forward(model, inputs)
-    for name in ("logits", "logits_per_image", "reconstruction", "pooler_output", "last_hidden_state"):
+    for name in OUTPUTS:
         if getattr(out, name, None) is not None:
             return getattr(out, name)
 
@@ -252,7 +308,7 @@ def training_peak(model, dtype, given):
     optimizer = torch.optim.Adam(model.parameters(), foreach=False)
 
     def step():
-        if "labels" in given or "start_positions" in given:
+        if {"labels", "start_positions", "bool_masked_pos"} & given.keys():
             out = forward(model, given)
             out.loss.backward()
         else:
@@ -265,7 +321,7 @@ def training_peak(model, dtype, given):
     return peak(step)
 
 
-def measure(config, length, images, labelled=False):
+def measure(config, length, images, labelled=False, checkpointed=False):
     # What is not defaulted by transformers would be random: dropout's masks count as well.
     model = build(config, torch.float32)
     result = {"params": sum(p.numel() for p in model.parameters()), "kept": {}, "peak": {}}
@@ -274,8 +330,10 @@ def measure(config, length, images, labelled=False):
         name = str(dtype).removeprefix("torch.")
         given = inputs(model, dtype, length, **images)
         if labelled:
-            given.update(labels(model, given))
-        result["kept"][name] = kept(model, dtype, given)
+            given = {**choices(model, given), **labels(model, given)}
+        if checkpointed:
+            model.gradient_checkpointing_enable()
+        result["kept"][name] = held(model, given) if checkpointed else kept(model, dtype, given)
         result["peak"][name] = training_peak(model, dtype, given)
     return result
 
@@ -299,21 +357,21 @@ def main(args):
             continue
         config, length = model["config"], model.get("length", 32)
         images = {k: model[k] for k in ("images", "size") if k in model}
-        labelled = {"labels": True} if model.get("labels") else {}
+        labelled = {k: model[k] for k in ("labels", "checkpointed") if model.get(k)}
         if trace:
             dtype = torch.bfloat16 if "--bfloat16" in args else torch.float32
             built = build(config, dtype).train()
             given = inputs(built, dtype, length, **images)
-            if labelled:
-                given.update(labels(built, given))
+            if "labels" in labelled:
+                given = {**choices(built, given), **labels(built, given)}
             print(name, kept(built, dtype, given, True))
             continue
         try:
-            models[name] = {"config": config, "length": length, **images, **labelled, **measure(config, length, images, bool(labelled))}
+            models[name] = {"config": config, "length": length, **images, **labelled, **measure(config, length, images, "labels" in labelled, "checkpointed" in labelled)}
         except Exception as e:
             print(name, repr(e), file=sys.stderr, flush=True)
             continue
-        print(name, {k: v for k, v in models[name].items() if k not in ("config", "length", "images", "size", "labels")}, file=sys.stderr, flush=True)
+        print(name, {k: v for k, v in models[name].items() if k not in ("config", "length", "images", "size", "labels", "checkpointed")}, file=sys.stderr, flush=True)
     if trace:
         return
     # One model to a line keeps changes readable.

@@ -47,11 +47,12 @@ func deBERTa(c family.Transformer) []tape.Layer {
 	if c.Types > 0 {
 		t.added = append(t.added, tape.As("token_type_embeddings", tokenTypes{Num: c.Types, Dim: c.Hidden}))
 	}
+	t.first = append(t.first, tape.Inline(betweenTokens{apart: own.span > 0}))
 	if own.span > 0 {
 		t.first = append(t.first, tape.Inline(distances{2 * own.span, c.Hidden, own.normed}))
 	}
 	if own.kernel > 0 {
-		t.first, t.blocks = append(t.first, tape.Inline(beforeFirst(c, own.kernel, block))), max(0, c.Blocks-1)
+		t.first, t.blocks, t.from = append(t.first, tape.Inline(besideFirst(c, own.kernel, block))), max(0, c.Blocks-1), 1
 	}
 	layers := t.layers(c)
 	switch {
@@ -91,6 +92,33 @@ func (l distances) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 
 // vectorsOfDistances holds the output of distances.
 var vectorsOfDistances tape.Slot[tape.Tensor]
+
+// betweenTokens makes what all blocks read of each pair of tokens: a mask in float32, which the model makes where it is
+// given none, and the numbers of distances. A block turns both into tensors of its own for the backward pass; a checkpointed
+// one holds these, for its second run (DebertaV2Encoder.forward, of transformers 5.24.0).
+type betweenTokens struct {
+	apart bool // distances have numbers
+}
+
+func (l betweenTokens) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, hidden)")
+	batch, length := x.Shape[0], x.Shape[1]
+	pairs := &pairTensors{}
+	ones := t.Const(alloc.Float32, batch, length)
+	pairs.mask = t.Op(tape.Op{In: []tape.Tensor{ones}, Shape: alloc.Shape{batch, 1, length, length}, DType: alloc.Float32})
+	if l.apart {
+		positions := t.Const(alloc.Int64, length)
+		pairs.distances = t.Op(tape.Op{In: []tape.Tensor{positions}, Shape: alloc.Shape{length, length}, DType: alloc.Int64})
+	}
+	*ofPairs.Of(t) = pairs
+	return x
+}
+
+// pairTensors is what betweenTokens makes.
+type pairTensors struct{ mask, distances tape.Tensor }
+
+// ofPairs holds the output of betweenTokens.
+var ofPairs tape.Slot[*pairTensors]
 
 // deBERTaBlock normalises after each part.
 func deBERTaBlock(c family.Transformer, own *disentangled) tape.Layer {
@@ -134,7 +162,7 @@ func deBERTaBlock(c family.Transformer, own *disentangled) tape.Layer {
 			}
 		}
 		mask := tape.Own{Shape: alloc.Shape{batch, length, length}, DType: alloc.Bool}
-		s = f.Op(tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOwn: []tape.Own{mask}})
+		s = f.Op(tape.Op{In: []tape.Tensor{s, (*ofPairs.Of(f.Tape)).mask}, Shape: s.Shape, DType: s.DType, KeepOwn: []tape.Own{mask}})
 		s = f.Apply(drop, f.Op(tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOutput: true})) // their softmax
 		y := f.Copy(f.MatMul(s, v, length, x.Shape...))                                          // heads and length change positions again
 		x = f.Call("attention.output.LayerNorm", f.Add(f.Apply(drop, f.Call("attention.output.dense", y)), x))
@@ -150,7 +178,8 @@ func against(f *tape.Flow, c family.Transformer, x, vectors tape.Tensor, span in
 	repeated := f.Op(tape.Op{In: []tape.Tensor{vectors}, Shape: alloc.Shape{batch, all, c.Hidden}})
 	scores := f.MatMul(x, repeated, c.HeadWidth(), batch, c.Heads, length, all)
 	pairs := alloc.Shape{batch, c.Heads, length, length}
-	found := f.Op(tape.Op{In: []tape.Tensor{scores}, Shape: pairs, Keep: []tape.Tensor{scores}, KeepOwn: []tape.Own{{Shape: alloc.Shape{length, length}, DType: alloc.Int64}}})
+	numbers := (*ofPairs.Of(f.Tape)).distances
+	found := f.Op(tape.Op{In: []tape.Tensor{scores, numbers}, Shape: pairs, DType: scores.DType, Keep: []tape.Tensor{scores}, KeepOwn: []tape.Own{{Shape: alloc.Shape{length, length}, DType: alloc.Int64}}})
 	return f.Scale(found)
 }
 
@@ -161,12 +190,12 @@ func (masked) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOwn: []tape.Own{{Shape: t.Resized(x.Shape, 1)}}})
 }
 
-// beforeFirst returns the first block with a convolution of its input beside it.
-func beforeFirst(c family.Transformer, kernel int, block tape.Layer) tape.Layer {
+// besideFirst returns the first block with a convolution of its input beside it.
+func besideFirst(c family.Transformer, kernel int, block tape.Layer) tape.Layer {
 	conv := layer.Conv1d{In: c.Hidden, Out: c.Hidden, Kernel: kernel, Padding: (kernel - 1) / 2}
-	parts := tape.Sequential{tape.As("first", block), tape.As("conv.conv", conv), tape.As("conv.LayerNorm", layer.LayerNorm{Size: c.Hidden})}
+	parts := tape.Sequential{tape.As("layer.0", block), tape.As("conv.conv", conv), tape.As("conv.LayerNorm", layer.LayerNorm{Size: c.Hidden})}
 	return tape.Module{Name: "ConvLayer", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
-		y := f.Call("first", x)
+		y := f.Call("layer.0", x)
 		wide := f.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Dim(0), c.Hidden, x.Dim(1)}})
 		wide = f.Copy(f.Call("conv.conv", wide))
 		narrow := f.Op(tape.Op{In: []tape.Tensor{wide}, Shape: slices.Clone(x.Shape), View: true})

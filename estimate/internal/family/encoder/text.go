@@ -21,6 +21,7 @@ type text struct {
 	name    string       // of what holds the blocks; empty for "encoder"
 	first   []tape.Layer // what it holds before them
 	blocks  int          // how many there are besides those in first
+	from    int          // the number of the first of them
 	block   tape.Layer
 	last    []tape.Layer // what it holds after them
 }
@@ -44,7 +45,7 @@ func (e text) layers(c family.Transformer) []tape.Layer {
 	if name == "" {
 		name = "encoder"
 	}
-	blocks := append(tape.Sequential(e.first), tape.As("layer", tape.Repeat{N: e.blocks, Layer: e.block}))
+	blocks := append(tape.Sequential(e.first), tape.As("layer", tape.Repeat{N: e.blocks, Layer: e.block}.From(e.from)))
 	return append(layers, tape.As(name, append(blocks, e.last...)))
 }
 
