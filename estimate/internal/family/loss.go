@@ -3,6 +3,7 @@ package family
 import (
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
@@ -27,6 +28,8 @@ func (a *Model) Loss() tape.Layer {
 		return a.ofClasses()
 	case class == "ElectraForPreTraining":
 		return layer.BCEWithLogits{}
+	case class == "BertForPreTraining":
+		return sentences{}
 	case a.Images != nil:
 		return nil
 	}
@@ -58,3 +61,15 @@ func (a *Model) ofClasses() tape.Layer {
 	}
 	return layer.OfLastToken{Loss: loss}
 }
+
+// sentences is the loss of BERT's two heads for pretraining: of masked tokens, and of whether a sentence follows another.
+type sentences struct{}
+
+func (sentences) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	tokens := layer.CrossEntropy{}.Forward(t, x)
+	follows := layer.CrossEntropy{}.Forward(t, *SentenceScores.Of(t))
+	return t.Op(tape.Op{In: []tape.Tensor{tokens, follows}, Shape: alloc.Shape{}, PassGrad: true})
+}
+
+// SentenceScores holds the scores of a second head, which finds whether a sentence follows another.
+var SentenceScores tape.Slot[tape.Tensor]

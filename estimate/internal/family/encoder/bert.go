@@ -68,6 +68,9 @@ func bertLayers(c family.Transformer, positions family.Positions) []tape.Layer {
 // bertHeads returns the pooler and the head.
 func bertHeads(c family.Transformer) []tape.Layer {
 	var layers []tape.Layer
+	if family.Own[pretraining](c) != nil {
+		return append(layers, tape.Inline(pretrainingHeads(c)))
+	}
 	if !c.NoHead {
 		layers = append(layers, c.Pooled())
 	}
@@ -85,6 +88,21 @@ func bertHeads(c family.Transformer) []tape.Layer {
 
 // nextSentence is a BERT with the head that finds whether a sentence follows another.
 type nextSentence struct{}
+
+// pretraining is a BERT with that head and the one of masked tokens.
+type pretraining struct{}
+
+// pretrainingHeads returns the pooler and both heads. The output is the logits of the tokens.
+func pretrainingHeads(c family.Transformer) tape.Layer {
+	const follows = "cls.seq_relationship"
+	parts := tape.Sequential{c.Pooled(), maskedLM(c), tape.As(follows, layer.Linear{In: c.Hidden, Out: 2})}
+	return tape.Module{Name: "BertPreTrainingHeads", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		pooled := f.Call("pooler", x)
+		logits := f.Call("cls", x)
+		*family.SentenceScores.Of(f.Tape) = f.Call(follows, pooled)
+		return logits
+	}}
+}
 
 // bertEmbeddings returns the embeddings of token types and positions.
 func bertEmbeddings(c family.Transformer, positions family.Positions) []tape.Layer {
@@ -187,7 +205,11 @@ func (l tokenTypes) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 
 // readBERT reads BERT and its successors.
 func readBERT(c *family.Config, a *family.Model) {
-	class := classes(c, "ForMaskedLM", "ForCausalLM", "LMHeadModel", "ForNextSentencePrediction")
+	ends := []string{"ForMaskedLM", "ForCausalLM", "LMHeadModel", "ForNextSentencePrediction"}
+	if c.Base == "BertModel" {
+		ends = append(ends, "ForPreTraining")
+	}
+	class := classes(c, ends...)
 	if p := c.Word("position_embedding_type"); p != "" && p != "absolute" {
 		c.Unknown("position_embedding_type", p)
 	}
@@ -201,6 +223,8 @@ func readBERT(c *family.Config, a *family.Model) {
 		a.NoHead, a.MaskedLM = true, true
 	case strings.HasSuffix(class, "ForNextSentencePrediction"):
 		a.Own = &nextSentence{}
+	case strings.HasSuffix(class, "ForPreTraining"):
+		a.Own = &pretraining{}
 	default:
 		readHead(c, a, class)
 	}
