@@ -143,6 +143,9 @@ func writeWeightsAlone(a *cli.App, w *weightsAlone, o estimateOptions) error {
 		}
 	} else {
 		w.write(a.Stdout)
+		if w.Fits != nil && *w.Fits {
+			fmt.Fprintf(a.Stdout, "The weights fit in %s.\n", o.budget())
+		}
 	}
 	switch {
 	case o.fits == 0:
@@ -175,8 +178,5 @@ func (w *weightsAlone) write(out io.Writer) {
 	fmt.Fprintf(out, "%s: unknown: %s\n", strings.Join(w.Unknown, ": unknown, "), w.Reason)
 	for _, note := range w.Notes {
 		fmt.Fprintf(out, "Note: %s\n", note)
-	}
-	if w.Fits != nil && *w.Fits {
-		fmt.Fprintln(out, "Its weights fit.")
 	}
 }

@@ -35,7 +35,7 @@ func TestEstimateWeightsOfAnUnknownFamily(t *testing.T) {
 		{"--train", 0, []string{"gradients: 1.5 KiB", "optimizer: 3.0 KiB", "activations: unknown"}, ""},
 		{"--fits 24GiB", cli.ExitUnfit, []string{"726 parameters"}, "unknown: whether it fits in 24.0 GiB is unknown"},
 		{"--fits 1KiB", cli.ExitUnfit, []string{"726 parameters"}, "does not fit in 1.0 KiB: its weights alone take 1.6 KiB"},
-		{"--fits 24GiB --weights-only", 0, []string{"Its weights fit."}, ""},
+		{"--fits 24GiB --weights-only", 0, []string{"The weights fit in 24.0 GiB."}, ""},
 		{"--fits 24GiB --max-batch", cli.ExitFailed, nil, "no input"},
 		{"--serve --llama-cpp", cli.ExitFailed, nil, "is none of"},
 	} {
