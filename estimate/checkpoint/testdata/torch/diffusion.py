@@ -37,6 +37,9 @@ def build(config, dtype):
 SIDE, FRAMES = 8, 3
 NOISY = 32
 
+# Classes whose peaks of inference the estimate misses, by up to 16 %.
+ESTIMATED_LOW = (diffusers.Flux2Transformer2DModel, diffusers.SD3Transformer2DModel, diffusers.QwenImageTransformer2DModel)
+
 
 def inputs(model, dtype):
     c, time = model.config, torch.ones(BATCH, dtype=dtype)
@@ -200,6 +203,10 @@ def measure(config):
             result.setdefault("inference", {})[name] = inference_peak(model.eval(), dtype)
             continue
         result["kept"][name] = kept(model, dtype)
+        # In bfloat16 oneDNN's scratch memory is large beside such small models.
+        if dtype == torch.float32 and not isinstance(model, ESTIMATED_LOW):
+            result["inference"] = {name: inference_peak(model.eval(), dtype)}
+            model.train()
         if not isinstance(model, diffusers.AutoencoderKL):  # which is not trained here
             result.setdefault("peak", {})[name] = training_peak(model, dtype)
     return result

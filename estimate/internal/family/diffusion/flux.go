@@ -262,7 +262,9 @@ func oneStream(c family.Transformer, s fluxStyle) tape.Layer {
 		}
 		m := s.modulations(f, "norm", 2, 3)
 		y := modulated(f, "norm"+s.norm, all, m[1], m[0])
-		z := f.Mul(run(c, f, y, f.AllBeside()), m[2])
+		z, held := run(c, f, y, f.AllBeside())
+		z = f.Mul(z, m[2])
+		f.Hold(held...)
 		out := f.Add(all, z)
 		f.Hold(all, y, text)
 		if s.shared {
@@ -282,17 +284,18 @@ func oneStreamParts(c family.Transformer) tape.Sequential {
 	return append(parts, tape.As("proj_mlp", layer.Linear{In: c.Hidden, Out: c.FFN, Split: layer.ByColumns}), tape.As("proj_out", layer.Linear{In: wide, Out: c.Hidden, Split: layer.ByRows}))
 }
 
-// parallel records FLUX.1's attention and MLP of one stream.
-func parallel(c family.Transformer, f *tape.Flow, x tape.Tensor, tables []tape.Tensor) tape.Tensor {
+// parallel records FLUX.1's attention and MLP of one stream. It also returns what the block holds until the result is gated.
+func parallel(c family.Transformer, f *tape.Flow, x tape.Tensor, tables []tape.Tensor) (tape.Tensor, []tape.Tensor) {
 	mlp := f.Apply(layer.GELU{}, f.Call("proj_mlp", x))
 	y := attended(c, f, headed(c, f, x, ofImage), tables)
-	z := f.Call("proj_out", f.Cat(2, y, mlp))
+	both := f.Cat(2, y, mlp)
+	z := f.Call("proj_out", both)
 	f.Hold(mlp, y)
-	return z
+	return z, []tape.Tensor{both, mlp, y}
 }
 
 // packed records FLUX.2's, with one projection before both and one after.
-func packed(c family.Transformer, f *tape.Flow, x tape.Tensor, tables []tape.Tensor) tape.Tensor {
+func packed(c family.Transformer, f *tape.Flow, x tape.Tensor, tables []tape.Tensor) (tape.Tensor, []tape.Tensor) {
 	all := f.Call("attn.to_qkv_mlp_proj", x)
 	halves := f.Split(all, 2, 3*c.Hidden, 2*c.FFN)
 	var qkv [3]tape.Tensor
@@ -304,7 +307,7 @@ func packed(c family.Transformer, f *tape.Flow, x tape.Tensor, tables []tape.Ten
 	mlp := gated(f, layer.SiLU{}, halves[1])
 	z := f.Call("attn.to_out", f.Cat(2, y, mlp))
 	f.Hold(all, mlp)
-	return z
+	return z, nil
 }
 
 // fluxSettings reads what FLUX.1 and FLUX.2 have in common.

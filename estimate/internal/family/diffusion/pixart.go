@@ -80,10 +80,11 @@ func pixArtBlock(c family.Transformer) tape.Layer {
 		y := modulated(f, "norm1", x, m[1], m[0])
 		x = f.Add(x, f.Mul(f.Call("attn1", y, y), m[2]))
 		f.Hold(y)
-		x = f.Add(x, f.Call("attn2", x, text))
+		seen := f.Call("attn2", x, text)
+		x = f.Add(x, seen)
 		y = modulated(f, "norm2", x, m[4], m[3])
 		z := f.Add(x, f.Mul(f.Call("ff", y), m[5]))
-		f.Hold(y)
+		f.Hold(y, seen)
 		return z
 	}}
 }

@@ -280,8 +280,12 @@ func (u UNet) block(l UNetLevel) tape.Layer {
 	return tape.Module{Name: "TransformerBlock", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		y := f.Call("norm1", x)
 		x = f.Add(x, f.Call("attn1", y, y))
-		x = f.Add(x, f.Call("attn2", f.Call("norm2", x), f.Beside(0)))
-		return f.Add(x, f.Call("ff.net.2", gated(f, layer.GELU{}, f.Call("ff.net.0.proj", f.Call("norm3", x)))))
+		seen := f.Call("attn2", f.Call("norm2", x), f.Beside(0))
+		x = f.Add(x, seen)
+		y = f.Call("norm3", x)
+		z := f.Add(x, f.Call("ff.net.2", gated(f, layer.GELU{}, f.Call("ff.net.0.proj", y))))
+		f.Hold(seen, y)
+		return z
 	}}
 }
 
