@@ -20,6 +20,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
+	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/explain"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
@@ -61,6 +62,7 @@ func TestPrintingBesideUse(t *testing.T) {
 	require.Error(t, oom)
 	tr.Track()
 	begun := tr.Dump() // with a mark that has changes: the workers' may have none
+	largest, _, _ := begun.Snapshot.LargestStacks(func(of snapshot.Totals) mem.Tally { return of.Live }, 1)
 	var done atomic.Bool
 	var using sync.WaitGroup
 	for worker := range 3 {
@@ -83,7 +85,7 @@ func TestPrintingBesideUse(t *testing.T) {
 	seen := make(printing)
 	for range 5 {
 		for _, v := range []any{
-			tr, begun, section, b, oom, tr.Leaks(), leaks.Suspect{Path: mem.Path{{}}}, sections.Estimate{}, explain.Snapshot(tr.Snapshot()), explain.Line{},
+			tr, begun, largest, section, b, oom, tr.Leaks(), leaks.Suspect{Path: mem.Path{{}}}, sections.Estimate{}, explain.Snapshot(tr.Snapshot()), explain.Line{},
 		} {
 			seen.walk(t, reflect.ValueOf(v), 0)
 		}
