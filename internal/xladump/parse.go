@@ -181,14 +181,14 @@ func (p *parser) reported(line string) error {
 	return p.item(line)
 }
 
-// roundedBytes returns what a size such as "205.03MiB" says; 0 if it is none.
+// roundedBytes returns what a size such as "205.03MiB" says; 0 if it is none, or its unit does not exist.
 func roundedBytes(number, unit string) alloc.Bytes {
 	f, err := strconv.ParseFloat(number, 64)
-	if err != nil {
+	power := strings.IndexByte("BKMGT", unit[0])
+	if err != nil || power < 0 {
 		return 0
 	}
-	shift := 10 * (strings.IndexByte("BKMGT", unit[0]))
-	if f *= float64(uint64(1) << shift); f > maxBytes {
+	if f *= float64(uint64(1) << (10 * power)); f > maxBytes {
 		return 0
 	}
 	return alloc.Bytes(f)
