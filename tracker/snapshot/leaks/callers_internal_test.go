@@ -1,6 +1,7 @@
 package leaks
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
@@ -32,7 +33,7 @@ func TestCallers(t *testing.T) {
 		1: {live: 5, total: 40}, 2: {live: 1, total: 10}, 3: {total: 10},
 		4: {total: 20}, 5: {total: 10}, 6: {total: 7}, 7: {total: 3},
 	}
-	c := newCallers([]tables.StackID{1, 2, 1}, line, func(id tables.StackID) mem.Path { return paths[id] })
+	c := newCallers([]tables.StackID{1, 2, 1}, maps.All(line), func(id tables.StackID) mem.Path { return paths[id] })
 	assert.Equal(t, "\tpath: main.decode <- handle\n"+
 		"\talso: main.decode <- warm, 30.0 %\n"+
 		"\talso: main.decode <- test, 7.0 %\n"+
@@ -41,8 +42,8 @@ func TestCallers(t *testing.T) {
 	assert.Equal(t, []int{10, 0}, []int{c.others[0].path[0].Line, c.others[0].path[1].Line})
 	assert.Equal(t, 20, paths[1][1].Line, "paths are shared and not written")
 
-	alone := newCallers([]tables.StackID{1}, line, func(id tables.StackID) mem.Path { return paths[id] })
+	alone := newCallers([]tables.StackID{1}, maps.All(line), func(id tables.StackID) mem.Path { return paths[id] })
 	assert.Equal(t, "main.decode <- handle <- serve <- main", alone.path.String())
 	assert.Len(t, alone.others, maxOthers)
-	assert.Equal(t, "\tpath: unknown", way(newCallers(nil, nil, nil).path, nil))
+	assert.Equal(t, "\tpath: unknown", way(newCallers(nil, maps.All(map[tables.StackID]stackCount(nil)), nil).path, nil))
 }

@@ -183,7 +183,7 @@ func agingOf(s *snapshot.Snapshot, site mem.Frame, l *line) (found survival.Susp
 	}
 	var cleaned []survival.Buffer
 	for _, b := range l.live {
-		if l.stacks[stackOf(t, b)].frees() {
+		if l.counts[stackOf(t, b)].frees() {
 			cleaned = append(cleaned, b)
 		}
 	}
@@ -192,7 +192,7 @@ func agingOf(s *snapshot.Snapshot, site mem.Frame, l *line) (found survival.Susp
 	}
 	for stack, live := range pathsOf(s, l) {
 		if unit := t.Paths[stack]; unit != nil {
-			n := l.stacks[stack]
+			n := l.counts[stack]
 			if old, suspected := unit.Suspected(now, live, n.total-n.live); suspected && len(old.Old) > len(found.Old) {
 				found, ok = old, true
 			}
@@ -219,9 +219,21 @@ func ageOf(s *snapshot.Snapshot) time.Duration { return s.Time.Sub(tables.Of(&s.
 
 // line is what a snapshot knows about a line of code.
 type line struct {
-	stacks map[tables.StackID]stackCount // the call stacks that lead to the line
-	live   []survival.Buffer             // oldest first; Of is the index of the allocation
-	held   int64                         // number of live buffers
+	site   mem.Frame
+	counts []stackCount      // by StackID, those of other lines too
+	live   []survival.Buffer // oldest first; Of is the index of the allocation
+	held   int64             // number of live buffers
+}
+
+// stacks yields the call stacks that lead to the line.
+func (l *line) stacks(of tables.Stacks) iter.Seq2[tables.StackID, stackCount] {
+	return func(yield func(tables.StackID, stackCount) bool) {
+		for i, n := range l.counts {
+			if id := tables.StackID(i); n.total > 0 && of.Site(id) == l.site && !yield(id, n) {
+				return
+			}
+		}
+	}
 }
 
 // stackCount is how many buffers a call stack allocated.
@@ -242,29 +254,27 @@ func linesOf(s *snapshot.Snapshot, filter filter) map[mem.Frame]*line {
 		return nil
 	}
 	t, lines := tables.Of(&s.Tables), make(map[mem.Frame]*line)
-	add := func(id tables.StackID, live, total int64) *line {
-		site := t.Stacks.Site(id)
-		l := lines[site]
-		if l == nil {
-			l = &line{stacks: make(map[tables.StackID]stackCount)}
-			lines[site] = l
-		}
-		n := l.stacks[id]
-		l.stacks[id] = stackCount{n.live + live, n.total + total}
-		l.held += live
-		return l
-	}
+	counts := countStacks(t)
 	bySite := make([]*line, len(t.Sites))
 	for i, e := range t.Sites {
-		bySite[i] = add(e.Stack, e.Live, e.Total)
-	}
-	for _, e := range t.Retired {
-		add(e.Stack, 0, e.Total.Count)
+		site := t.Stacks.Site(e.Stack)
+		l := lines[site]
+		if l == nil {
+			l = &line{site: site, counts: counts}
+			lines[site] = l
+		}
+		bySite[i] = l
+		l.held += e.Live
 	}
 	for i, e := range t.Allocations {
-		if l := bySite[e.Site]; l.held >= survival.Fewest && (filter.all() || filter.selects(t, &e)) {
-			l.live = append(l.live, survival.Buffer{Since: e.Since, Seq: e.Seq, Ordinal: e.InLine, Of: int32(i)})
+		l := bySite[e.Site]
+		if l.held < survival.Fewest || !filter.all() && !filter.selects(t, &e) {
+			continue
 		}
+		if l.live == nil {
+			l.live = make([]survival.Buffer, 0, l.held)
+		}
+		l.live = append(l.live, survival.Buffer{Since: e.Since, Seq: e.Seq, Ordinal: e.InLine, Of: int32(i)})
 	}
 	for site, l := range lines {
 		if len(l.live) < survival.Fewest {
@@ -274,13 +284,34 @@ func linesOf(s *snapshot.Snapshot, filter filter) map[mem.Frame]*line {
 	return lines
 }
 
+// countStacks returns how many buffers each call stack allocated, by its StackID. IDs are dense, so that a slice takes a
+// fraction of a map's memory.
+func countStacks(t *tables.Tables) []stackCount {
+	most := tables.StackID(0)
+	for _, e := range t.Sites {
+		most = max(most, e.Stack)
+	}
+	for _, e := range t.Retired {
+		most = max(most, e.Stack)
+	}
+	counts := make([]stackCount, int(most)+1)
+	for _, e := range t.Sites {
+		counts[e.Stack].live += e.Live
+		counts[e.Stack].total += e.Total
+	}
+	for _, e := range t.Retired {
+		counts[e.Stack].total += e.Total.Count
+	}
+	return counts
+}
+
 // pathsOf returns, for each call path to a line that has enough live buffers to be named, its live
 // buffers, in the order of the stacks.
 func pathsOf(s *snapshot.Snapshot, l *line) iter.Seq2[tables.StackID, []survival.Buffer] {
 	t, by := tables.Of(&s.Tables), make(map[tables.StackID][]survival.Buffer)
 	for _, b := range l.live {
 		stack := stackOf(t, b)
-		if l.stacks[stack].live >= survival.Fewest {
+		if l.counts[stack].live >= survival.Fewest {
 			b.Ordinal = t.Allocations[b.Of].InPath
 			by[stack] = append(by[stack], b)
 		}
@@ -322,11 +353,11 @@ func callersOf(s *snapshot.Snapshot, buffers []survival.Buffer, l *line) callers
 	for i, b := range buffers {
 		stacks[i] = stackOf(t, b)
 	}
-	return newCallers(stacks, l.stacks, t.Stacks.Path)
+	return newCallers(stacks, l.stacks(t.Stacks), t.Stacks.Path)
 }
 
 // newCallers finds the callers of the buffers of some stacks by the counts of all stacks of their line.
-func newCallers(stacks []tables.StackID, line map[tables.StackID]stackCount, resolve func(tables.StackID) mem.Path) callers {
+func newCallers(stacks []tables.StackID, line iter.Seq2[tables.StackID, stackCount], resolve func(tables.StackID) mem.Path) callers {
 	theirs := make(map[tables.StackID]bool)
 	var common mem.Path
 	for _, stack := range stacks {
