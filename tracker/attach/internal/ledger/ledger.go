@@ -37,7 +37,7 @@ type Ledger struct {
 
 	units  survival.Units
 	lines  map[mem.Frame]*survival.Unit
-	paths  map[tables.StackID]*survival.Unit
+	paths  pathTable
 	events eventRing
 }
 
@@ -65,7 +65,30 @@ type site struct {
 	liveAtPeak  int64  // live at that peak
 	changed     bool   // it is in ledger.changed
 	index       int32  // in the latest copy
-	line, path  *survival.Unit
+}
+
+// path counts the buffers of a call stack, and those of its call site's line.
+type path struct {
+	survival.Unit
+	line *survival.Unit
+}
+
+// pathTable is the paths by StackID. IDs are dense, and the table's parts never move, since survival.Units holds pointers into
+// them. A table of 100,000 paths takes 5 MB, a map of pointers to them 11.
+type pathTable []*[pathPart]path
+
+const pathPart = 1 << 8
+
+// of returns the path of a stack. Its line is nil before its first buffer.
+func (t *pathTable) of(id tables.StackID) *path {
+	part := int(id / pathPart)
+	if part >= len(*t) {
+		*t = append(*t, make([]*[pathPart]path, part+1-len(*t))...)
+	}
+	if (*t)[part] == nil {
+		(*t)[part] = new([pathPart]path)
+	}
+	return &(*t)[part][id%pathPart]
 }
 
 // buffer is one live buffer, or physical memory that may be mapped.
@@ -73,17 +96,18 @@ type buffer struct {
 	*site
 	ledger     *Ledger
 	ptr        alloc.Ptr
-	size       alloc.Bytes
 	since      time.Duration
 	seq        uint64
 	inLine     uint16 // see survival.Buffer.Birth
 	inPath     uint16
-	context    uint64
 	foreign    bool
 	block      bool // see liveKey
-	references int  // of physical memory: handles and mappings
-	index      int  // in ledger.live
+	context    uint64
+	references int32 // of physical memory: handles and mappings
+	index      int32 // in ledger.live
 }
+
+func (b *buffer) size() alloc.Bytes { return b.tensor.Each }
 
 const leastSweep = 1 << 12
 
@@ -93,7 +117,7 @@ func New(stacks *symbols.StackTable, events int) *Ledger {
 		stacks:  stacks,
 		tensors: make(map[tensorKey]*tables.Tensor), sites: make(map[siteKey]*site), sweep: leastSweep,
 		retired: make(map[tables.StackID]mem.Tally), streams: []alloc.Stream{0},
-		lines: make(map[mem.Frame]*survival.Unit), paths: make(map[tables.StackID]*survival.Unit), events: eventRing{max: events},
+		lines: make(map[mem.Frame]*survival.Unit), events: eventRing{max: events},
 	}
 }
 
@@ -110,8 +134,11 @@ func (l *Ledger) site(of tensorKey, stack tables.StackID, stream uint8) *site {
 		if len(l.sites) >= l.sweep {
 			l.retire()
 		}
-		s = &site{siteKey: key, peakSeen: l.peakCount, line: unitOf(l.lines, l.stacks.Site(stack)), path: unitOf(l.paths, stack)} // it had no buffers at the last peak
+		s = &site{siteKey: key, peakSeen: l.peakCount} // it had no buffers at the last peak
 		l.sites[key] = s
+		if p := l.paths.of(stack); p.line == nil {
+			p.line = l.line(l.stacks.Site(stack))
+		}
 	}
 	return s
 }
@@ -131,7 +158,7 @@ func (l *Ledger) retire() {
 	}
 	l.changed = slices.DeleteFunc(l.changed, func(s *site) bool { return !s.changed })
 	maps.DeleteFunc(l.tensors, func(_ tensorKey, t *tables.Tensor) bool { return !used[t] })
-	l.sweep = max(leastSweep, 2*len(l.sites))
+	l.sweep = max(leastSweep, len(l.sites)+len(l.sites)/2)
 }
 
 // stream returns the index of a stream; 0, the default stream, if there are too many.
@@ -149,15 +176,16 @@ func (l *Ledger) stream(s alloc.Stream) uint8 {
 // add adds a buffer, or restores one that was removed.
 func (l *Ledger) add(b *buffer, now time.Duration, action mem.Action) {
 	l.adjustSite(b.site, 1)
-	b.index = len(l.live)
+	b.index = int32(len(l.live))
 	l.live = append(l.live, b)
 	l.count(b, 1)
 	if action != mem.FreeFailed {
 		b.since, b.seq = now, l.events.next
 		b.total++
-		b.inLine, b.inPath = b.line.Allocated, b.path.Allocated
-		b.line.Allocated++
-		b.path.Allocated++
+		p := l.paths.of(b.stack)
+		b.inLine, b.inPath = p.line.Allocated, p.Allocated
+		p.line.Allocated++
+		p.Allocated++
 		if !b.tensor.Memory.OnHost() {
 			l.total = l.total.Add(b.tensor.Tally(1))
 		}
@@ -177,7 +205,8 @@ func (l *Ledger) remove(b *buffer, now time.Duration, action mem.Action) {
 	l.live[last] = nil
 	l.live = l.live[:last]
 	l.count(b, -1)
-	l.units.Freed(b.line, b.path, now-b.since, now, l.events.next)
+	p := l.paths.of(b.stack)
+	l.units.Freed(p.line, &p.Unit, now-b.since, now, l.events.next)
 	l.recordEvent(b, now, action)
 }
 
@@ -196,17 +225,18 @@ func (l *Ledger) copyLifetimes(to *tables.Tables) {
 		}
 	}
 	for stack, n := range held {
-		if u := l.paths[stack]; n >= survival.Fewest && u != nil && u.Last != 0 {
+		if u := l.paths.of(stack); n >= survival.Fewest && u.Last != 0 {
 			to.Paths[stack] = u.Copy(&unused, true)
 		}
 	}
 }
 
-func unitOf[K comparable](units map[K]*survival.Unit, key K) *survival.Unit {
-	u := units[key]
+// line returns the unit of a line of code, a new one if need be.
+func (l *Ledger) line(at mem.Frame) *survival.Unit {
+	u := l.lines[at]
 	if u == nil {
 		u = new(survival.Unit)
-		units[key] = u
+		l.lines[at] = u
 	}
 	return u
 }
@@ -245,7 +275,7 @@ func (s *site) atPeak(peaks uint64) int64 {
 
 func (l *Ledger) recordEvent(b *buffer, now time.Duration, action mem.Action) {
 	l.events.add(tables.EventEntry{
-		Since: now, Ptr: b.ptr, Allocated: b.size, Tensor: b.tensor, Stack: b.stack, Action: action, Stream: b.stream,
+		Since: now, Ptr: b.ptr, Allocated: b.size(), Tensor: b.tensor, Stack: b.stack, Action: action, Stream: b.stream,
 	})
 }
 
@@ -323,7 +353,7 @@ func (l *Ledger) Copy(at *snapshot.Snapshot, epoch time.Time, memory alloc.Memor
 	lists.Allocations = make([]tables.AllocationEntry, 0, len(l.live))
 	for _, b := range l.live {
 		lists.Allocations = append(lists.Allocations, tables.AllocationEntry{
-			Site: b.site.index, Foreign: b.foreign, Ptr: b.ptr, Allocated: b.size, Since: b.since, Seq: b.seq, InLine: b.inLine, InPath: b.inPath,
+			Site: b.site.index, Foreign: b.foreign, Ptr: b.ptr, Allocated: b.size(), Since: b.since, Seq: b.seq, InLine: b.inLine, InPath: b.inPath,
 		})
 	}
 	slices.SortFunc(lists.Allocations, func(a, b tables.AllocationEntry) int { return cmp.Compare(a.Seq, b.Seq) })

@@ -17,7 +17,7 @@ func TestSizesThatNeverRepeat(t *testing.T) {
 	l := New(new(symbols.StackTable), 1<<10)
 	for i := range 4 * leastSweep {
 		size := alloc.Bytes(1000 + i)
-		b := &buffer{site: l.site(tensorKey{memory: alloc.DeviceMemory, each: size}, 0, 0), ledger: l, ptr: 0x100, size: size}
+		b := &buffer{site: l.site(tensorKey{memory: alloc.DeviceMemory, each: size}, 0, 0), ledger: l, ptr: 0x100}
 		l.add(b, time.Duration(i), mem.Allocated)
 		l.remove(b, time.Duration(i), mem.Freed)
 	}

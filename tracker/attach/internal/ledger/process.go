@@ -282,7 +282,7 @@ func (p *Process) allocated(f event.Function, e *event.Event, t *thread, stack t
 		kind = f.KindFor(p.stacks.Stack(stack))
 	}
 	b := &buffer{
-		site: l.site(tensorKey{kind, f.Memory, size}, stack, l.stream(stream)), ledger: l, ptr: alloc.Ptr(at), size: size,
+		site: l.site(tensorKey{kind, f.Memory, size}, stack, l.stream(stream)), ledger: l, ptr: alloc.Ptr(at),
 		context: t.current(), foreign: f.Effect == event.Registers || f.Memory == alloc.ImportedMemory, block: f.Block,
 	}
 	if f.Effect == event.Creates || f.Effect == event.ImportsPhysical {
@@ -373,7 +373,7 @@ func (p *Process) released(handle uint64, t *thread, now time.Duration) {
 }
 
 // dropReferences removes n references to physical memory, and with the last one the memory.
-func (p *Process) dropReferences(b *buffer, n int, now time.Duration) (undo func()) {
+func (p *Process) dropReferences(b *buffer, n int32, now time.Duration) (undo func()) {
 	b.references -= n
 	if b.references > 0 || p.live[b.key()] != b { // or its handle was reused, and it was removed then
 		return func() { b.references += n }
