@@ -17,6 +17,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+	"github.com/gpumemtrack/gpumemtrack/estimate/serving"
 )
 
 // Layers returns the model's layers, ready for Model. The error is
@@ -51,6 +52,20 @@ func (c *File) Cache(batch, context int) (estimate.KVConfig, error) {
 		context = c.architecture.UsualTokens()
 	}
 	return estimate.KVConfig(c.architecture.Cache(batch, context, 0)), nil
+}
+
+// CacheSpecs describes what each layer of the model keeps of a sequence, for the planners of package serving. The errors are
+// those of Cache.
+func (c *File) CacheSpecs() ([]serving.CacheSpec, error) {
+	if _, err := c.Cache(1, 1); err != nil {
+		return nil, err
+	}
+	specs := c.architecture.CacheSpecs()
+	all := make([]serving.CacheSpec, len(specs))
+	for i, s := range specs {
+		all[i] = serving.CacheSpec(s)
+	}
+	return all, nil
 }
 
 // Loss returns the loss with which transformers trains the model's class if it is given labels, for estimate.WithLoss. It

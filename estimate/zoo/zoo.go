@@ -26,6 +26,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+	"github.com/gpumemtrack/gpumemtrack/estimate/serving"
 )
 
 // Model is a known model.
@@ -65,6 +66,20 @@ func (m Model) Cache(batch, context int) (estimate.KVConfig, error) {
 		return estimate.KVConfig{}, fmt.Errorf("zoo: %s has %d positions, too few for %d tokens", m.Name, most, context)
 	}
 	return estimate.KVConfig(m.transformer.Cache(batch, context, 0)), nil
+}
+
+// CacheSpecs describes what each layer of the model keeps of a sequence, for the planners of package serving. It is an error
+// if the model writes no text, and so has no cache.
+func (m Model) CacheSpecs() ([]serving.CacheSpec, error) {
+	if _, err := m.Cache(1, 1); err != nil {
+		return nil, err
+	}
+	specs := m.transformer.CacheSpecs()
+	all := make([]serving.CacheSpec, len(specs))
+	for i, s := range specs {
+		all[i] = serving.CacheSpec(s)
+	}
+	return all, nil
 }
 
 // Resizes reports whether the model reads images of other sizes than its usual input.

@@ -13,7 +13,7 @@ var Bamba = &Family{
 	Name: "Bamba",
 	style: style{names: decoderNames{last: "final_layernorm", mlp: "feed_forward"}, attention: joinedAttention, block: preFF, recurrent: func(c Transformer) *recurrence {
 		s := headSpace(c)
-		return replaced("mamba", layer.HeadMixer{Hidden: c.Hidden, HeadSpace: s}, s.States)
+		return replaced("mamba", layer.HeadMixer{Hidden: c.Hidden, HeadSpace: s}, s.Keeps())
 	}},
 	Types: []Type{{Name: "bamba", Base: "BambaModel", Read: readBamba}},
 }

@@ -76,7 +76,7 @@ func cachedWindows(c *Config, a *Model) {
 	}
 	types := c.layerTypes(a, "full_attention", "sliding_attention", "chunked_attention", "moe", "mlp")
 	if types == nil {
-		a.Window = max(window, chunk)
+		a.Window, a.Chunked = max(window, chunk), chunk > 0
 		if window > 0 && chunk > 0 {
 			c.Unknown("attention_chunk_size", fmt.Sprint(chunk))
 		}
@@ -92,7 +92,7 @@ func cachedWindows(c *Config, a *Model) {
 		case !windowed || length < 1 || a.Window > 0 && a.Window != length:
 			c.Unknown("layer_types", kind)
 		default:
-			a.Window = length
+			a.Window, a.Chunked = length, kind == "chunked_attention"
 			a.Kinds[i] |= Windowed
 		}
 	}

@@ -201,16 +201,14 @@ func (c Transformer) mixture(s style) tape.Layer {
 // recurrence replaces attention. It keeps a fixed amount of state for a sequence, whatever the
 // sequence's length.
 type recurrence struct {
-	part    tape.Named
-	windows int64 // elements in the type of activations: the last inputs of a convolution
-	states  int64 // elements in float32
-	beside  bool  // the block has attention too
+	part   tape.Named
+	keeps  setting.CacheSpec // of a sequence; the zero value means nothing
+	beside bool              // the block has attention too
 }
 
 // replaced returns a recurrence that keeps such states.
-func replaced(name string, part tape.Layer, of func() (windows, states int64)) *recurrence {
-	windows, states := of()
-	return &recurrence{part: tape.As(name, part), windows: windows, states: states}
+func replaced(name string, part tape.Layer, keeps setting.CacheSpec) *recurrence {
+	return &recurrence{part: tape.As(name, part), keeps: keeps}
 }
 
 // recurrent returns the family's recurrence, or nil.

@@ -13,7 +13,7 @@ var FalconH1 = &Family{
 		names: decoderNames{last: "final_layernorm", mlp: "feed_forward"}, embedded: multiplied, after: multiplied, block: falconH1Block,
 		recurrent: func(c Transformer) *recurrence {
 			s := headSpace(c)
-			r := replaced("mamba", layer.HeadMixer{Hidden: c.Hidden, HeadSpace: s}, s.States)
+			r := replaced("mamba", layer.HeadMixer{Hidden: c.Hidden, HeadSpace: s}, s.Keeps())
 			r.beside = true
 			return r
 		},

@@ -28,8 +28,8 @@ type Family struct {
 	style  style                                     // of a decoder
 	Layers func(Transformer) []tape.Layer            // replaces the decoder
 	Input  func(a *Model, batch, length int) []Input // replaces a text
-	// cache fills in the cache of a family that has no keys and values.
-	cache func(Transformer, setting.KVConfig) setting.KVConfig
+	// keeps returns what a block keeps of a sequence, in a family that has Layers of its own.
+	keeps func(c Transformer, block int) []setting.CacheSpec
 	whole bool // the cache keeps all tokens of blocks with a window
 	// fullHeads returns the number of heads of keys and values and their size in blocks without a window, if the other
 	// blocks have others.

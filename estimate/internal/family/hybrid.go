@@ -19,7 +19,7 @@ var GraniteHybrid = &Family{
 		embedded: multiplied, after: multiplied, block: graniteHybridBlock, mlp: graniteShared, mixture: graniteBoth,
 		recurrent: func(c Transformer) *recurrence {
 			s := headSpace(c)
-			return replaced("mamba", layer.HeadMixer{Hidden: c.Hidden, HeadSpace: s}, s.States)
+			return replaced("mamba", layer.HeadMixer{Hidden: c.Hidden, HeadSpace: s}, s.Keeps())
 		},
 	},
 	Types: []Type{
@@ -36,7 +36,7 @@ var Jamba = &Family{
 		still: true, names: decoderNames{last: "final_layernorm", mlp: "feed_forward"}, block: preFF, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return routedBy(m, layer.RoundedRouter) },
 		recurrent: func(c Transformer) *recurrence {
 			s := *stateSpace(c)
-			return replaced("mamba", layer.MambaMixer{Hidden: c.Hidden, StateSpace: s}, s.States)
+			return replaced("mamba", layer.MambaMixer{Hidden: c.Hidden, StateSpace: s}, s.Keeps())
 		},
 	},
 	Types: []Type{{Name: "jamba", Base: "JambaModel", Keys: map[string]string{"num_local_experts": "num_experts"}, Read: readJamba}},
@@ -87,6 +87,7 @@ func readGraniteHybrid(c *Config, a *Model) {
 func headSpaceOf(c *Config, a *Model) *layer.HeadSpace {
 	s := &layer.HeadSpace{Bias: c.Flag("mamba_proj_bias", false), Plain: !c.Flag("mamba_conv_bias", true)}
 	a.Own, s.OutBias = s, s.Bias
+	c.stateType(a)
 	c.Times(&s.Inner, "mamba_expand", a.Hidden, c.Ratio("mamba_expand", 2))
 	c.Number(&s.Heads, "mamba_n_heads", 128)
 	c.Number(&s.State, "mamba_d_state", 256)
@@ -105,6 +106,7 @@ func readJamba(c *Config, a *Model) {
 	}
 	s := layer.StateSpace{Bias: c.Flag("mamba_proj_bias", false), Normed: true}
 	a.Own = &s
+	c.stateType(a)
 	c.Times(&s.Inner, "mamba_expand", a.Hidden, c.Ratio("mamba_expand", 2))
 	c.Number(&s.State, "mamba_d_state", 16)
 	c.Number(&s.Kernel, "mamba_d_conv", 4)

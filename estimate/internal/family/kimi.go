@@ -15,7 +15,7 @@ var KimiLinear = &Family{
 		if own == nil {
 			return nil
 		}
-		return replaced("self_attn", layer.KimiAttention{Hidden: c.Hidden, KimiDelta: *own}, own.States)
+		return replaced("self_attn", layer.KimiAttention{Hidden: c.Hidden, KimiDelta: *own}, own.Keeps())
 	}},
 	Types: []Type{{Name: "kimi_linear", Base: "KimiLinearModel", Keys: map[string]string{"num_experts": "n_routed_experts"}, Read: readKimiLinear}},
 }
@@ -37,6 +37,7 @@ func readKimiLinear(c *Config, a *Model) {
 	var delta layer.KimiDelta
 	var own kimiLayers
 	a.Own = &delta
+	c.stateType(a)
 	c.Number(&delta.Heads, "linear_num_heads", 32)
 	c.Number(&delta.Size, "linear_head_dim", 128)
 	c.Number(&delta.Kernel, "linear_conv_kernel_dim", 4)

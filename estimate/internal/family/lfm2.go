@@ -36,7 +36,8 @@ func shortConv(c Transformer) *recurrence {
 	if own == nil {
 		return nil
 	}
-	return &recurrence{part: tape.As("conv", own.layer(c.Hidden)), windows: setting.FLOPs(c.Hidden, own.Kernel)}
+	keeps := setting.CacheSpec{Kind: setting.Recurrent, Mixer: "conv", Channels: c.Hidden, Kernel: own.Kernel}
+	return replaced("conv", own.layer(c.Hidden), keeps)
 }
 
 func (s ShortConv) layer(hidden int) tape.Layer {

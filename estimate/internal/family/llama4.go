@@ -95,6 +95,7 @@ func readLlama4Text(c *Config, a *Model) {
 	if c.Has("attention_chunk_size") {
 		a.mark(Windowed, func(layer int) bool { return a.Kinds[layer]&NoRotation == 0 })
 		c.Number(&a.Window, "attention_chunk_size", 8192)
+		a.Chunked = true
 	}
 }
 
@@ -103,6 +104,7 @@ func ggufLlama4(m *Metadata, a *Model) {
 	m.may(&step, "interleave_moe_layer_step")
 	a.SharedFFN = a.ExpertFFN
 	unrotatedFourth(a, 8192) // as in llama.cpp
+	a.Chunked = true
 	if a.Experts > 0 {
 		a.mark(Sparse, each(max(1, step)))
 	}

@@ -13,11 +13,9 @@ import (
 var Mamba = &Family{
 	Name:   "Mamba",
 	Layers: mamba,
-	cache: func(c Transformer, k setting.KVConfig) setting.KVConfig {
-		return ofMixers(c, k, stateSpace(c).States)
-	},
-	Types: []Type{{Name: "mamba", Base: "MambaModel", Read: readMamba}},
-	GGUF:  []GGUF{{Name: "mamba", Mixer: true, Read: ggufMamba}},
+	keeps:  func(c Transformer, _ int) []setting.CacheSpec { return []setting.CacheSpec{stateSpace(c).Keeps()} },
+	Types:  []Type{{Name: "mamba", Base: "MambaModel", Read: readMamba}},
+	GGUF:   []GGUF{{Name: "mamba", Mixer: true, Read: ggufMamba}},
 }
 
 // Mamba2 is Mamba with heads, whose states are computed chunk by chunk (modeling_mamba2.py).
@@ -26,9 +24,7 @@ var Mamba2 = &Family{
 	Layers: func(c Transformer) []tape.Layer {
 		return mixers(c, layer.HeadMixer{Hidden: c.Hidden, HeadSpace: headSpace(c)})
 	},
-	cache: func(c Transformer, k setting.KVConfig) setting.KVConfig {
-		return ofMixers(c, k, headSpace(c).States)
-	},
+	keeps: func(c Transformer, _ int) []setting.CacheSpec { return []setting.CacheSpec{headSpace(c).Keeps()} },
 	Types: []Type{{Name: "mamba2", Base: "Mamba2Model", Read: readMamba2}},
 	GGUF:  []GGUF{{Name: "mamba2", Mixer: true, Read: ggufMamba2}},
 }
@@ -36,16 +32,6 @@ var Mamba2 = &Family{
 // mamba builds Mamba.
 func mamba(c Transformer) []tape.Layer {
 	return mixers(c, layer.MambaMixer{Hidden: c.Hidden, StateSpace: *stateSpace(c)})
-}
-
-// ofMixers fills in the cache of blocks that keep such states.
-func ofMixers(c Transformer, k setting.KVConfig, of func() (windows, states int64)) setting.KVConfig {
-	windows, states := of()
-	all := func(n int64) int {
-		return int(min(setting.FLOPs(c.Blocks, 1)*min(n, setting.MaxField), setting.MaxField))
-	}
-	k.Fixed, k.States = all(windows), all(states)
-	return k
 }
 
 // mixers returns blocks with a state-space mixer, and a residual stream in float32.
@@ -84,6 +70,7 @@ func readMamba(c *Config, a *Model) {
 	}
 	s := layer.StateSpace{Bias: c.Flag("use_bias", false)}
 	a.Own = &s
+	c.stateType(a)
 	c.Number(&a.Hidden, "hidden_size", 0)
 	c.Number(&a.Blocks, "num_hidden_layers", 0)
 	c.Number(&a.Vocab, "vocab_size", 0)
@@ -120,6 +107,7 @@ func readMamba2(c *Config, a *Model) {
 	c.Number(&a.Vocab, "vocab_size", 0)
 	s := layer.HeadSpace{Bias: c.Flag("use_bias", false), Plain: !c.Flag("use_conv_bias", true)}
 	a.Own, s.OutBias = &s, s.Bias
+	c.stateType(a)
 	c.Times(&s.Inner, "expand", a.Hidden, c.Ratio("expand", 2))
 	c.Number(&s.Heads, "num_heads", 128)
 	c.Number(&s.State, "state_size", 128)

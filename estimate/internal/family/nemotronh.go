@@ -14,7 +14,7 @@ var NemotronH = &Family{
 		names: decoderNames{embed: "embeddings", last: "norm_f"}, still: true, norm: nemotronHNorm, mlp: nemotronMLP, mixture: nemotronMixture, block: nemotronHBlock,
 		recurrent: func(c Transformer) *recurrence {
 			own := *setting.Or(Own[nemotronParts](c), &nemotronParts{})
-			return replaced("mamba", layer.HeadMixer{Hidden: c.Hidden, HeadSpace: own.HeadSpace}, own.States)
+			return replaced("mamba", layer.HeadMixer{Hidden: c.Hidden, HeadSpace: own.HeadSpace}, own.Keeps())
 		},
 	},
 	Types: []Type{{Name: "nemotron_h", Base: "NemotronHModel", Read: readNemotronH}},
@@ -77,6 +77,7 @@ func readNemotronH(c *Config, a *Model) {
 	a.Tied, a.Bias, a.MLPBias = false, false, c.Flag("mlp_bias", false)
 	own := &nemotronParts{HeadSpace: layer.HeadSpace{Bias: c.Flag("use_bias", false), Plain: !c.Flag("use_conv_bias", true)}}
 	own.OutBias, a.Own = own.Bias, own
+	c.stateType(a)
 	size := 0
 	c.Number(&own.Heads, "mamba_num_heads", 128)
 	c.Number(&size, "mamba_head_dim", 64)

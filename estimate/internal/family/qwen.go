@@ -186,6 +186,7 @@ func qwen35(c *Config, a *Model) {
 func linearAttention(c *Config, a *Model) {
 	var delta layer.DeltaNet
 	a.Own = &delta
+	c.stateType(a)
 	c.Number(&delta.KeyHeads, "linear_num_key_heads", 16)
 	c.Number(&delta.ValueHeads, "linear_num_value_heads", 32)
 	c.Number(&delta.KeySize, "linear_key_head_dim", 128)
@@ -206,5 +207,5 @@ func deltaNet(c Transformer) *recurrence {
 	if own == nil {
 		return nil
 	}
-	return replaced("linear_attn", layer.DeltaAttention{Hidden: c.Hidden, DeltaNet: *own}, own.States)
+	return replaced("linear_attn", layer.DeltaAttention{Hidden: c.Hidden, DeltaNet: *own}, own.Keeps())
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 )
 
@@ -228,6 +229,20 @@ func (c *Config) unrotated(a *Model) {
 		}
 		return rotate[layer] == 0
 	})
+}
+
+// stateType reads the type of recurrent states. transformers keeps them in float32 whatever it is; engines heed it.
+func (c *Config) stateType(a *Model) {
+	for _, key := range []string{"mamba_ssm_dtype", "mamba_ssm_cache_dtype"} {
+		word := c.Word(key)
+		if word == "" || word == "auto" {
+			continue
+		}
+		var err error
+		if a.StateType, err = alloc.ParseDType(word); err != nil {
+			c.Unknown(key, word)
+		}
+	}
 }
 
 // borrowing reads how many of the last layers use the keys and values of earlier ones.

@@ -155,6 +155,8 @@ type Transformer struct {
 	Decoder
 	Pixels
 
+	StateType alloc.DType // of the states of recurrent blocks, where a config.json names one; 0 means that it names none
+
 	Kinds []BlockKind // what differs in each of the Blocks; nil means nothing
 	kind  BlockKind   // of the block that is being built
 
@@ -173,9 +175,10 @@ type Transformer struct {
 
 // Attention says what attention does in another way than usual.
 type Attention struct {
-	Latent *layer.LatentAttention // replaces the usual attention (DeepSeek), with the Transformer's Hidden and Heads; nil means none
-	Window int                    // length of the sliding window, for the key/value cache; 0 means none
-	Plain  bool                   // it holds the scores, instead of flash attention
+	Latent  *layer.LatentAttention // replaces the usual attention (DeepSeek), with the Transformer's Hidden and Heads; nil means none
+	Window  int                    // length of the sliding window, for the key/value cache; 0 means none
+	Chunked bool                   // the Window is the length of chunks: a token sees none of an earlier chunk
+	Plain   bool                   // it holds the scores, instead of flash attention
 
 	AttentionBias bool         // biases of the query, key, value and output projections
 	QKVBias       bool         // biases of the query, key and value projections (Llama, Qwen2 has them)
@@ -238,63 +241,126 @@ func Own[T any](c Transformer) *T {
 	return own
 }
 
-// Cache returns the configuration of the key/value cache. An Encoder has none: its configuration
-// has no Layers, which Model refuses.
-func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
-	if c.Family.Encoder() {
-		return setting.KVConfig{Batch: batch, ContextLength: context, DType: d}
+// CacheSpecs returns what each layer keeps of a sequence, in the order of the layers. A layer that keeps nothing of
+// its own, such as one that borrows keys and values, has no spec. An Encoder has none at all.
+func (c Transformer) CacheSpecs() []setting.CacheSpec {
+	switch f := c.Family.OrLlama(); {
+	case c.Family.Encoder():
+		return nil
+	case f.keeps != nil:
+		return c.each(func(block int) []setting.CacheSpec { return f.keeps(c, block) })
+	case c.Family.Seq2Seq():
+		return c.Half().each(c.Half().crossSpecs)
 	}
-	latent, key, value := 0, c.HeadWidth(), 0
-	switch {
-	case c.Latent != nil && c.Latent.Whole:
-		key, value = c.Latent.NopeSize+c.Latent.RopeSize, c.Latent.ValueSize
-	case c.Latent != nil:
-		latent = c.Latent.Cached()
-	}
-	full, attend, fixed, states := 0, c.Blocks, int64(0), int64(0)
-	recurrent := c.recurrent()
-	for i := range min(c.Blocks, len(c.Kinds)) {
-		switch {
-		case c.Kinds[i]&(Borrowing|Unattended) != 0:
-			attend--
-		case c.Kinds[i]&Recurrent != 0 && recurrent != nil:
-			if !recurrent.beside {
-				attend--
-			}
-			fixed, states = setting.AddSat(fixed, recurrent.windows), setting.AddSat(states, recurrent.states)
-		case c.Kinds[i]&Windowed == 0:
-			full++
+	return c.each(c.blockSpecs)
+}
+
+// each returns the specs of all blocks, with the numbers of their blocks.
+func (c Transformer) each(of func(block int) []setting.CacheSpec) []setting.CacheSpec {
+	var specs []setting.CacheSpec
+	for block := range min(c.Blocks, tape.MaxLayers) {
+		for _, s := range of(block) {
+			s.Layer = block
+			specs = append(specs, s)
 		}
 	}
-	k := setting.KVConfig{
-		Batch: batch, ContextLength: context, Layers: attend, Fixed: int(min(fixed, setting.MaxField)), States: int(min(states, setting.MaxField)),
-		KVHeads: setting.Or(c.KVHeads, c.Heads), HeadSize: key, ValueSize: value, Latent: latent, Window: c.Window, Full: full, DType: d,
+	return specs
+}
+
+// blockSpecs returns what a block of a decoder keeps.
+func (c Transformer) blockSpecs(block int) []setting.CacheSpec {
+	var specs []setting.CacheSpec
+	kind, recurrent := c.Kind(block), c.recurrent()
+	if recurrent == nil || kind&Recurrent == 0 {
+		recurrent = &recurrence{beside: true}
 	}
-	switch f := c.Family.OrLlama(); {
-	case f.cache != nil:
-		return f.cache(c, setting.KVConfig{Batch: batch, ContextLength: context, DType: d})
-	case c.Family.Seq2Seq():
-		return c.Half().crossCache(batch, context, d)
-	case f.fullHeads != nil:
-		k.FullKVHeads, k.FullHeadSize = f.fullHeads(c)
-	case f.whole:
-		k.Window, k.Full = 0, 0
+	if kind&(Borrowing|Unattended) == 0 && recurrent.beside {
+		specs = append(specs, c.attentionSpec(kind))
 	}
+	if s := recurrent.keeps; s.Kind != "" {
+		s.StateType = c.StateType
+		specs = append(specs, s)
+	}
+	return specs
+}
+
+// attentionSpec returns what the attention of a block of this kind keeps.
+func (c Transformer) attentionSpec(kind BlockKind) setting.CacheSpec {
+	if c.Latent != nil {
+		latent := *c.Latent
+		latent.Heads = c.Heads
+		return latent.Keeps()
+	}
+	s := c.wholeSpec()
+	f := c.Family.OrLlama()
+	switch {
+	case kind&Windowed == 0 && f.fullHeads != nil:
+		heads, size := f.fullHeads(c)
+		s.KVHeads = setting.Or(heads, s.KVHeads)
+		s.HeadSize, s.ValueSize = setting.Or(size, s.HeadSize), setting.Or(size, s.ValueSize)
+	case kind&Windowed == 0 || f.whole:
+	case c.Chunked:
+		s.Kind, s.Window = setting.Chunked, c.Window
+	default:
+		s.Kind, s.Window = setting.Sliding, c.Window
+	}
+	return s
+}
+
+// wholeSpec is that of attention to all tokens.
+func (c Transformer) wholeSpec() setting.CacheSpec {
+	return setting.CacheSpec{Kind: setting.Full, KVHeads: setting.Or(c.KVHeads, c.Heads), HeadSize: c.HeadWidth(), ValueSize: c.HeadWidth()}
+}
+
+// crossSpecs returns what a block of a decoder keeps that reads an encoder's output: keys and values of its own tokens, and
+// those of that output, which has a fixed length for a sound and as many tokens as the context for a text.
+func (c Transformer) crossSpecs(int) []setting.CacheSpec {
+	own := setting.CacheSpec{Kind: setting.Full, KVHeads: c.Heads, HeadSize: c.HeadWidth(), ValueSize: c.HeadWidth()}
+	cross := own
+	cross.Kind, cross.Source = setting.Cross, c.SourceLength
+	return []setting.CacheSpec{own, cross}
+}
+
+// Cache returns the configuration of the key/value cache: the sum of all CacheSpecs, as transformers keeps them. An Encoder
+// has none: its configuration has no Layers, which Model refuses.
+func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
+	k := setting.KVConfig{Batch: batch, ContextLength: context, DType: d}
+	fixed, states := int64(0), int64(0)
+	full := setting.CacheSpec{}
+	for _, s := range c.CacheSpecs() {
+		switch {
+		case s.Kind == setting.Recurrent: // transformers keeps as many inputs of a convolution as its kernel reads
+			fixed = setting.AddSat(fixed, setting.FLOPs(s.Channels, s.Kernel))
+			states = setting.AddSat(states, setting.FLOPs(s.StateHeads, s.HeadState))
+		case s.Kind == setting.Cross && s.Source > 0:
+			fixed = setting.AddSat(fixed, setting.FLOPs(2, s.KVHeads, s.HeadSize, s.Source))
+		case s.Window > 0:
+			k.Layers++
+			k.Window, k.KVHeads, k.HeadSize = s.Window, s.KVHeads, s.HeadSize
+		default:
+			k.Layers++
+			k.Full++
+			k.Latent = s.Latent + s.Index
+			full = s
+		}
+	}
+	switch {
+	case k.Window == 0: // Full is for layers beside those with a window
+		k.Full, k.KVHeads, k.HeadSize = 0, full.KVHeads, full.HeadSize
+		if full.ValueSize != full.HeadSize {
+			k.ValueSize = full.ValueSize
+		}
+	case k.Full > 0:
+		k.FullKVHeads, k.FullHeadSize = full.KVHeads, full.HeadSize
+	}
+	if c.Blocks > tape.MaxLayers {
+		k.Layers = c.Blocks
+	}
+	k.Fixed, k.States = int(min(fixed, setting.MaxField)), int(min(states, setting.MaxField))
 	return k
 }
 
-// crossCache returns the cache of a decoder that reads an encoder's output. It also keeps keys and
-// values of that output: of a sound its fixed length, of a text as many as the context.
-func (c Transformer) crossCache(batch, context int, d alloc.DType) setting.KVConfig {
-	k := setting.KVConfig{Batch: batch, ContextLength: context, Layers: c.Blocks, KVHeads: c.Heads, HeadSize: c.HeadWidth(), DType: d}
-	if c.SourceLength > 0 {
-		k.Fixed = setting.Product(2, c.Blocks, c.Heads, c.HeadWidth(), c.SourceLength)
-	} else {
-		k.Layers *= 2
-	}
-	return k
-}
-
+// HeadWidth returns the number of elements of a head.
 func (c Transformer) HeadWidth() int {
 	if c.HeadSize != 0 || c.Heads == 0 {
 		return c.HeadSize

@@ -15,11 +15,12 @@ import (
 var Zamba2 = &Family{
 	Name:   "Zamba 2",
 	Layers: zamba2Layers,
-	cache: func(c Transformer, k setting.KVConfig) setting.KVConfig {
+	keeps: func(c Transformer, block int) []setting.CacheSpec {
 		own := zamba2Of(c)
-		k = ofMixers(c, k, own.States)
-		k.Layers, k.KVHeads, k.HeadSize = len(own.hybrids), setting.Or(c.KVHeads, c.Heads), c.HeadWidth()
-		return k
+		if slices.Contains(own.hybrids, block) {
+			return []setting.CacheSpec{c.wholeSpec(), own.Keeps()}
+		}
+		return []setting.CacheSpec{own.Keeps()}
 	},
 	Types: []Type{{Name: "zamba2", Base: "Zamba2Model", Read: readZamba2}},
 }
@@ -152,6 +153,7 @@ func readZamba2(c *Config, a *Model) {
 	c.Activation(a, c.Word("hidden_act"), "gelu")
 	own := &zamba2Parts{HeadSpace: layer.HeadSpace{Bias: a.Bias, OutBias: a.Bias}, adapted: c.Flag("use_shared_attention_adapter", false), rotated: c.Flag("use_mem_rope", false)}
 	a.Own = own
+	c.stateType(a)
 	c.Times(&own.Inner, "mamba_expand", a.Hidden, c.Ratio("mamba_expand", 2))
 	c.Number(&own.Heads, "n_mamba_heads", 8)
 	c.Number(&own.State, "mamba_d_state", 64)

@@ -16,10 +16,9 @@ type KimiDelta struct {
 // wide returns the width of all heads.
 func (l KimiDelta) wide() int { return int(min(setting.FLOPs(l.Heads, l.Size), setting.MaxField/4)) }
 
-// States returns the numbers of elements that a block keeps for each sequence: the last inputs of the convolution, in the
-// type of activations, and the states, which transformers keeps in float32.
-func (l KimiDelta) States() (windows, states int64) {
-	return setting.FLOPs(3, l.wide(), l.Kernel), setting.FLOPs(l.Heads, l.Size, l.Size)
+// Keeps returns what a block keeps of a sequence.
+func (l KimiDelta) Keeps() setting.CacheSpec {
+	return setting.CacheSpec{Kind: setting.Recurrent, Mixer: "kda", Channels: setting.Product(3, l.wide()), Kernel: l.Kernel, StateHeads: l.Heads, HeadState: setting.Product(l.Size, l.Size)}
 }
 
 // KimiAttention is Kimi's delta attention in PyTorch's own operations, as transformers runs it without

@@ -30,13 +30,16 @@ type LatentAttention struct {
 	Indexer *Indexer
 }
 
-// Cached returns the number of elements that a cache keeps of each token.
-func (l LatentAttention) Cached() int {
-	n := l.KVRank + l.RopeSize
-	if l.Indexer != nil {
-		n += l.Indexer.Size
+// Keeps returns what a block keeps of a sequence.
+func (l LatentAttention) Keeps() setting.CacheSpec {
+	if l.Whole {
+		return setting.CacheSpec{Kind: setting.Full, KVHeads: l.Heads, HeadSize: l.NopeSize + l.RopeSize, ValueSize: l.ValueSize}
 	}
-	return n
+	s := setting.CacheSpec{Kind: setting.Latent, Latent: l.KVRank + l.RopeSize}
+	if l.Indexer != nil {
+		s.Index = l.Indexer.Size
+	}
+	return s
 }
 
 // queries returns the layers that make the queries.

@@ -16,10 +16,9 @@ type StateSpace struct {
 	Normed bool // the time steps, B and C have norms, as in Jamba
 }
 
-// States returns the numbers of elements that a block keeps for each sequence: the last inputs of the convolution, in the
-// type of activations, and the states, which transformers keeps in float32.
-func (s StateSpace) States() (windows, states int64) {
-	return setting.FLOPs(s.Inner, s.Kernel), setting.FLOPs(s.Inner, s.State)
+// Keeps returns what a block keeps of a sequence.
+func (s StateSpace) Keeps() setting.CacheSpec {
+	return setting.CacheSpec{Kind: setting.Recurrent, Mixer: "mamba", Channels: s.Inner, Kernel: s.Kernel, StateHeads: s.Inner, HeadState: s.State}
 }
 
 // MambaBlock adds the mixer's output to a residual stream in float32.
@@ -199,10 +198,12 @@ func (l HeadSpace) mixed() int {
 	return int(min(setting.AddSat(int64(l.Inner), setting.FLOPs(2, l.Groups, l.State)), setting.MaxField/4))
 }
 
-// States returns the numbers of elements that a block keeps for each sequence: the last inputs of the convolution, in the
-// type of activations, and the states, which transformers keeps in float32.
-func (l HeadSpace) States() (windows, states int64) {
-	return setting.FLOPs(l.mixed(), l.Kernel), setting.FLOPs(l.Inner, l.State)
+// Keeps returns what a block keeps of a sequence.
+func (l HeadSpace) Keeps() setting.CacheSpec {
+	return setting.CacheSpec{
+		Kind: setting.Recurrent, Mixer: "mamba2", Channels: l.mixed(), Groups: l.Groups, GroupChannels: setting.Product(2, l.State), Kernel: l.Kernel,
+		StateHeads: l.Heads, HeadState: setting.Product(l.Inner/max(1, l.Heads), l.State),
+	}
 }
 
 // HeadMixer is the mixer of Mamba 2 (arXiv:2405.21060) in PyTorch's own operations, as transformers

@@ -185,10 +185,12 @@ func (l DeltaNet) channels() int {
 	return int(min(setting.AddSat(setting.FLOPs(2, l.KeyHeads, l.KeySize), setting.FLOPs(l.ValueHeads, l.ValueSize)), setting.MaxField))
 }
 
-// States returns the numbers of elements that a block keeps for each sequence: the last inputs of the convolution, in the
-// type of activations, and the states, which transformers keeps in float32.
-func (l DeltaNet) States() (windows, states int64) {
-	return setting.FLOPs(l.channels(), setting.Or(l.Kernel, 4)), setting.FLOPs(l.ValueHeads, l.KeySize, l.ValueSize)
+// Keeps returns what a block keeps of a sequence.
+func (l DeltaNet) Keeps() setting.CacheSpec {
+	return setting.CacheSpec{
+		Kind: setting.Recurrent, Mixer: "delta", Channels: l.channels(), Kernel: setting.Or(l.Kernel, 4),
+		StateHeads: l.ValueHeads, HeadState: setting.Product(l.KeySize, l.ValueSize),
+	}
 }
 
 // DeltaAttention is a gated delta net in PyTorch's own operations, as transformers runs it without
