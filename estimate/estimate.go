@@ -267,7 +267,7 @@ func withLoss(c *setting.Config, layers []tape.Layer) ([]tape.Layer, error) {
 		l = out.Linear
 	}
 	if head.Linear, ok = l.(layer.Linear); !ok {
-		return nil, fmt.Errorf("estimate %s: WithLoss: a loss with Chunks or InForward takes the place of a Linear, and the last layer is %s", c.Name, tape.KindOf(l))
+		return nil, fmt.Errorf("estimate %s: WithLoss: a loss with Chunks, InForward, EachBackward or NoLogits takes the place of a Linear, and the last layer is %s", c.Name, tape.KindOf(l))
 	}
 	if n, named := (*last).(tape.Named); named {
 		*last = tape.Named{Name: n.Name, Layer: head}
@@ -277,8 +277,8 @@ func withLoss(c *setting.Config, layers []tape.Layer) ([]tape.Layer, error) {
 	return all, nil
 }
 
-// WithLoss trains with a loss of the model's output. Inference has no loss. A NextToken with Chunks or InForward
-// replaces the last layer, which must be a Linear: the head.
+// WithLoss trains with a loss of the model's output. Inference has no loss. A NextToken with Chunks, InForward, EachBackward
+// or NoLogits replaces the last layer, which must be a Linear: the head.
 func WithLoss(l nn.Layer) Option {
 	return option(func(c *setting.Config) { c.Loss = layer.From([]nn.Layer{l})[0] })
 }

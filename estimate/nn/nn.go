@@ -307,9 +307,18 @@ type NextToken struct {
 	// litgpt's chunked_cross_entropy). It is for estimate.WithLoss, where the loss takes the place of the model's own head.
 	Chunks int
 	// InForward does so and computes the gradients together with the loss, so that only one chunk of logits
-	// exists at a time (liger_kernel's LigerFusedLinearCrossEntropyFunction, Apple's
-	// cut_cross_entropy). Without Chunks, they are as long as Liger makes them.
+	// exists at a time (liger_kernel's LigerFusedLinearCrossEntropyFunction). Without Chunks, they are as long
+	// as Liger makes them.
 	InForward bool
+	// EachBackward runs the backward pass of each of the Chunks, 8 if there are none, right after its loss. The gradient of
+	// the head's input is added up in float32 (torchtitan 0.3's components/loss.py, ChunkedLossWrapper).
+	EachBackward bool
+	// NoLogits computes the logits in tiles that no tensor holds, in the forward pass and again in the backward pass
+	// (cut_cross_entropy 25.1's cce.py, linear_cross_entropy).
+	NoLogits bool
+	// WideGradients adds up the gradients of the head's input and weight in float32, beside those that it returns. With
+	// NoLogits it is the head of TRL 1.16 (kernels/chunked_logprob.py).
+	WideGradients bool
 }
 
 func (Sequential) isLayer() {}

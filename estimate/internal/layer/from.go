@@ -165,8 +165,8 @@ func alone(l nn.Layer) tape.Layer {
 		}
 	case nn.NextToken:
 		next := NextToken{Fused: l.Fused}
-		if l.Chunks != 0 || l.InForward {
-			return HeadLoss{Chunks: l.Chunks, Loss: next, InForward: l.InForward}
+		if l.Chunks != 0 || l.InForward || l.EachBackward || l.NoLogits {
+			return HeadLoss{Chunks: l.Chunks, Loss: next, InForward: l.InForward, EachBackward: l.EachBackward, NoLogits: l.NoLogits, WideGradients: l.WideGradients}
 		}
 		return next
 	}

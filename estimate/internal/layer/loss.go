@@ -169,16 +169,19 @@ type HeadLoss struct {
 	Chunks int       // 4096 at most; 0 means 1
 	Loss   NextToken // of each chunk; the targets are shifted, not the logits
 	// InForward computes the gradients together with the loss, so that only one chunk of logits
-	// exists at a time (liger_kernel's LigerFusedLinearCrossEntropyFunction, Apple's
-	// cut_cross_entropy). Without Chunks, they are as long as Liger makes them.
-	InForward bool
+	// exists at a time (liger_kernel's LigerFusedLinearCrossEntropyFunction). Without Chunks, they are as long as Liger
+	// makes them.
+	InForward     bool
+	EachBackward  bool // as in nn.NextToken
+	NoLogits      bool
+	WideGradients bool
 }
 
 func (HeadLoss) Kind() string { return "HeadLoss" }
 
 func (l HeadLoss) Declare(d *tape.Declaration) {
 	if l.Linear == (Linear{}) {
-		d.Failf("a loss with Chunks or InForward takes the place of the head: leave it to the option WithLoss")
+		d.Failf("a loss with Chunks, InForward, EachBackward or NoLogits takes the place of the head: leave it to the option WithLoss")
 	}
 	d.Want("Chunks", l.Chunks, 0)
 	if l.Chunks > maxChunks {
@@ -193,8 +196,13 @@ const maxChunks = 1 << 12
 func (l HeadLoss) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	t.Rank(x, 3, "(batch, length, features)")
 	t.Width(x, -1, l.In, "features")
-	if l.InForward {
+	switch {
+	case l.InForward:
 		return l.atOnce(t, x)
+	case l.EachBackward:
+		return l.oneByOne(t, x)
+	case l.NoLogits:
+		return l.tiled(t, x)
 	}
 	logits := l.logits(t, x)
 	judge(t, logits...)
@@ -234,14 +242,69 @@ func (l HeadLoss) logits(t *tape.Tape, x tape.Tensor) []tape.Tensor {
 // atOnce records a loss that computes its gradients too: beside one chunk of logits there are the
 // gradients of x and of the weight.
 func (l HeadLoss) atOnce(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	o, tokens := l.joined(t, x)
+	o.ForwardWorkspace += t.Size(o.In[0]) + t.Whole(alloc.Shape{l.chunk(tokens), l.Out}, t.Computes())
+	if t.Learns() {
+		o.ForwardWorkspace += t.Whole(alloc.Shape{l.Out, l.In}, t.Computes())
+	}
+	return t.Op(o)
+}
+
+// joined begins the operation of a head and its loss, and returns the number of tokens.
+func (l HeadLoss) joined(t *tape.Tape, x tape.Tensor) (o tape.Op, tokens int) {
 	Ran.Of(t).Multiplies = true
 	x = t.Lower(x)
-	tokens := int(min(setting.FLOPs(x.Shape[:2]...), setting.MaxField))
-	o := tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{}, DType: alloc.Float32, Params: true, FLOPs: setting.Flops(alloc.Shape{tokens, l.Out}, l.In, 6)}
+	tokens = int(min(setting.FLOPs(x.Shape[:2]...), setting.MaxField))
+	o = tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{}, DType: alloc.Float32, Params: true, FLOPs: setting.Flops(alloc.Shape{tokens, l.Out}, l.In, 6)}
 	t.Cast(&o, l.Out, l.In)
-	o.Workspace += t.Size(x) + t.Whole(alloc.Shape{l.chunk(tokens), l.Out}, t.Computes())
+	return o, tokens
+}
+
+// usualChunks is the number of chunks of a loss with EachBackward that has none of its own: torchtitan's default.
+const usualChunks = 8
+
+// oneByOne records a loss whose chunks run backward one after another. The most is in use at the end of the first or
+// in the second chunk: of the logits there are their own type, the logarithms of the probabilities, and two gradients
+// in float32; or, when the weight's gradient is made, the logits and their gradient with two gradients of the weight.
+func (l HeadLoss) oneByOne(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	o, tokens := l.joined(t, x)
+	chunks := min(setting.Or(l.Chunks, usualChunks), x.Shape[1])
+	logits := alloc.Shape{x.Shape[0] * ((x.Shape[1]-1)/max(1, chunks) + 1), l.Out}
+	narrow, wide := t.Whole(logits, t.Computes()), t.Whole(logits, alloc.Float32)
+	weight := alloc.Bytes(0)
 	if t.Learns() {
-		o.Workspace += t.Whole(alloc.Shape{l.Out, l.In}, t.Computes())
+		weight = t.Whole(alloc.Shape{l.Out, l.In}, t.Computes())
+	}
+	before := alloc.Bytes(0) // the weight's gradient of the chunks before
+	if chunks > 1 {
+		before = weight
+	}
+	losses := narrow + 3*wide + before
+	if l.Loss.Fused { // keeps no logarithms, and makes the gradient in the logits' type
+		losses = 2*narrow + before
+	}
+	o.ForwardWorkspace += t.Size(o.In[0]) + max(losses, 2*narrow+before+weight)
+	if x.Shape[0] > 1 { // the chunks of several texts are copies
+		o.ForwardWorkspace += t.Size(o.In[0])
+	}
+	sums, _ := alloc.Shape{tokens, l.In}.Bytes(alloc.Float32)
+	o.ForwardWorkspace += sums
+	return t.Op(o)
+}
+
+// tiled records a loss that holds no logits. It keeps the logarithm of each token's sum.
+func (l HeadLoss) tiled(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	o, tokens := l.joined(t, x)
+	target := t.Const(alloc.Int64, x.Shape[:2]...)
+	o.In = append(o.In, target)
+	o.Keep = slices.Clone(o.In)
+	o.KeepOwn = append(o.KeepOwn, tape.Own{Shape: alloc.Shape{tokens}, DType: alloc.Float32})
+	if l.WideGradients {
+		sums, _ := alloc.Shape{tokens, l.In}.Bytes(alloc.Float32)
+		o.BackwardWorkspace += sums
+		if t.Learns() {
+			o.BackwardWorkspace += t.Whole(alloc.Shape{l.Out, l.In}, alloc.Float32)
+		}
 	}
 	return t.Op(o)
 }

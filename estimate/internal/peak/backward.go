@@ -86,8 +86,8 @@ func (a *alive) run(i int32) {
 	for _, id := range a.t.Refs[o.Keep:o.End] {
 		a.begins(id)
 	}
-	a.note(i, o.Workspace, a.gradients, false)
-	a.log.Temporary(o.Workspace)
+	a.note(i, o.Workspace+o.Forward, a.gradients, false)
+	a.log.Temporary(o.Workspace + o.Forward)
 	a.dies.of(i, a.expire)
 }
 
@@ -172,8 +172,8 @@ func (a *alive) recompute(s tape.Segment) {
 			a.begins(id)
 		}
 		a.begins(o.Out)
-		a.note(i, o.Workspace, a.gradients, true)
-		a.log.Temporary(o.Workspace)
+		a.note(i, o.Workspace+o.Forward, a.gradients, true)
+		a.log.Temporary(o.Workspace + o.Forward)
 		a.dies.of(i, a.expire)
 	}
 	for _, id := range s.Saved {

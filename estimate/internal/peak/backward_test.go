@@ -95,6 +95,17 @@ func TestBackwardWorkspaces(t *testing.T) {
 	trains(t, r, training{}, peak.Peak{Bytes: 10 + 10 + 100 + 3 + 4, Op: 1, Backward: true}, 10)
 }
 
+// A loss that computes its gradients in the forward pass needs its workspace there, and not again in its backward pass; a
+// checkpointed layer that runs again needs it again.
+func TestForwardWorkspaces(t *testing.T) {
+	r := taped(t, func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		a := op(f, 100, tape.Op{}, x)
+		return op(f, 10, tape.Op{Workspace: 3, ForwardWorkspace: 150}, a)
+	})
+	trains(t, r, training{}, peak.Peak{Bytes: 100 + 10 + 3 + 150, Op: 1}, 10)
+	infers(t, r, 0, 2, peak.Peak{Bytes: 100 + 10 + 3 + 150, Op: 1}, 10)
+}
+
 // Both terms of a sum have its gradient, in one buffer. Another gradient of a term is added to it in a new buffer then, as
 // the other term still needs the old one: it is the gradient with which that term's backward pass runs.
 func TestASharedGradientIsNotAddedToInPlace(t *testing.T) {

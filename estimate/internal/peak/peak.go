@@ -155,7 +155,7 @@ func Inference(t *tape.Tape, begin, end int32, log *timeline.Timeline) (Peak, ti
 					a.start(id)
 				}
 			}
-			extra := o.Workspace
+			extra := o.Workspace + o.Forward
 			if !o.InPlace {
 				extra += ownBytes(t, o)
 			}

@@ -61,8 +61,9 @@ type Op struct {
 	FLOPs     int64       // a multiplication with an addition counts as two
 	Workspace alloc.Bytes // memory needed while the operation runs
 	// BackwardWorkspace is the memory needed while the backward pass of the operation runs, besides
-	// Workspace and the gradients of its output and inputs.
-	BackwardWorkspace alloc.Bytes
+	// Workspace and the gradients of its output and inputs. ForwardWorkspace is that of the forward pass alone, such as
+	// of a loss that computes gradients early, which are then those of its inputs.
+	BackwardWorkspace, ForwardWorkspace alloc.Bytes
 
 	As Aten // which operation selective checkpointing takes it for
 
@@ -95,7 +96,7 @@ func (t *Tape) Op(o Op) Tensor {
 	at := int32(len(t.Ops))
 	rec := Recorded{
 		Row: int32(t.Row), Grad: y.grad, PassGrad: o.PassGrad || o.View, Promotes: promotes, InPlace: o.InPlace, View: o.View,
-		TrainingOnly: o.TrainingOnly, saved: t.saves(o.As), params: o.Params, apart: o.Apart, Workspace: int64(max(0, o.Workspace)), Backward: int64(max(0, o.BackwardWorkspace)), Kernels: int64(o.Kernels),
+		TrainingOnly: o.TrainingOnly, saved: t.saves(o.As), params: o.Params, apart: o.Apart, Workspace: int64(max(0, o.Workspace)), Backward: int64(max(0, o.BackwardWorkspace)), Forward: int64(max(0, o.ForwardWorkspace)), Kernels: int64(o.Kernels),
 	}
 	t.output(&y, &o, at)
 	rec.Out = y.storage

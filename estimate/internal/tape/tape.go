@@ -88,7 +88,8 @@ type Recorded struct {
 	Out            int32
 	Parts          int32 // this many storages from Out on are parts of the input; 0 means none
 	Workspace      int64
-	Backward       int64 // workspace of the backward pass
+	Backward       int64 // workspace of the backward pass, besides Workspace
+	Forward        int64 // workspace of the forward pass, besides Workspace
 	Kernels        int64 // workspace of the kernels that make the parameters' gradients, seen on the device only
 	Grad, PassGrad bool
 	InPlace, View  bool

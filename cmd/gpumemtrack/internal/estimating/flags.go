@@ -210,8 +210,8 @@ type lossOptions struct {
 
 func (o *lossOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.name, "loss", usualLoss, "`LOSS` with which a language model is trained: "+strings.Join(names(losses), ", ")+"; fused is that of torch.compile and Unsloth, sum that of all the model returns")
-	flags.IntVar(&o.chunks, "loss-chunks", 1, "compute the logits and their loss for `N` parts of the tokens, as torchtune does")
+	flags.StringVar(&o.name, "loss", usualLoss, "`LOSS` with which a language model is trained: "+strings.Join(names(losses), ", ")+"; fused is that of torch.compile and Unsloth, cce Apple's cut_cross_entropy, trl that of TRL 1.16, torchtitan chunks whose backward pass follows at once, sum that of all the model returns")
+	flags.IntVar(&o.chunks, "loss-chunks", 1, "compute the logits and their loss for `N` parts of the tokens, as torchtune does (default with --loss torchtitan: 8)")
 	flags.StringVar(&o.base, "quantize", "", "store the weights of linear layers in `FORM`, and do not train them: "+strings.Join(bases, ", ")+" (fp4 takes as much as nf4)")
 }
 
@@ -402,7 +402,8 @@ const usualLoss = "usual"
 // losses lists the values of --loss.
 var losses = []choice[nn.NextToken]{
 	{usualLoss, nn.NextToken{}}, {"fused", nn.NextToken{Fused: true, Chunks: 1}},
-	{"liger", nn.NextToken{InForward: true}}, {sumLoss, nn.NextToken{}}, {"none", nn.NextToken{}},
+	{"liger", nn.NextToken{InForward: true}}, {"cce", nn.NextToken{NoLogits: true}}, {"trl", nn.NextToken{NoLogits: true, WideGradients: true}},
+	{"torchtitan", nn.NextToken{EachBackward: true}}, {sumLoss, nn.NextToken{}}, {"none", nn.NextToken{}},
 }
 
 // sumLoss is the sum of the model's output, whose gradient scripts take that only measure time.

@@ -281,7 +281,9 @@ func (o estimateOptions) lossOption(usual nn.Layer) ([]estimate.Option, error) {
 	case usual != nn.Layer(nn.NextToken{}):
 		return nil, cli.UsageError("estimate: --loss and --loss-chunks are for models that predict the next token")
 	}
-	l.Chunks = max(l.Chunks, o.loss.chunks)
+	if o.loss.chunks > 1 {
+		l.Chunks = o.loss.chunks
+	}
 	return []estimate.Option{estimate.WithLoss(l)}, nil
 }
 

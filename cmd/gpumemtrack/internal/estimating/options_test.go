@@ -40,7 +40,7 @@ func TestEstimateQuantize(t *testing.T) {
 
 func TestEstimateLossAndQuantizeSayWhatIsWrong(t *testing.T) {
 	for flags, want := range map[string]string{
-		"gpt2 --train --loss mse":                                "want one of usual, fused, liger, sum, none",
+		"gpt2 --train --loss mse":                                "want one of usual, fused, liger, cce, trl, torchtitan, sum, none",
 		"gpt2 --train --loss-chunks 0":                           "want 1 or more",
 		"resnet50 --train --loss fused":                          "for models that predict the next token",
 		"gpt2 --train --loss sum --loss-chunks 2":                "--loss sum has no chunks",
