@@ -36,9 +36,12 @@ type Family struct {
 	fullHeads func(Transformer) (heads, size int)
 	// Tower returns the parts of a tower, which read each other's output; the last returns vectors of the text's width.
 	// Those with parameters have names.
-	Tower  func(c Transformer, width int) []tape.Layer
-	Look   func(Transformer) (Look, error) // what the processor makes of an image of the Prompt; nil means that the tower cannot run
-	Masked bool                            // where a tower ran, the text's attention gets a mask, as tokens of an image see each other
+	Tower func(c Transformer, width int) []tape.Layer
+	Look  func(Transformer) (Look, error) // what the processor makes of an image of the Prompt; nil means that the tower cannot run
+	// Beside makes of a tower's vectors what blocks of the text read beside the text: the vectors first, and last a mask of
+	// numbers. nil means that the vectors take the places of the tokens that stand for them.
+	Beside func(t *tape.Tape, vectors tape.Tensor) []tape.Tensor
+	Masked bool // where a tower ran, the text's attention gets a mask, as tokens of an image see each other
 
 	Usual   int  // usual length of the input; 0 means that of texts
 	Padding int  // learned positions before the first token

@@ -7,42 +7,94 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// Prompt is what a tower reads with each text, such as its images.
+// Prompt is what a tower reads with each text: images or sounds of one size.
 type Prompt struct {
-	Count         int // images of each text
-	Width, Height int // of each image, in pixels
-	Tokens        int // of each text that stand for its images, as the processor counts them
-	Sized         bool
-	Shape         []int // of what the tower reads of one text's images
+	Count int // images or sounds of each text
+	Size      // of each
+	Look      // its Tokens and Vectors are those of all that a text has
 }
 
-// Look is what a processor makes of one image: the tokens that stand for it in the text, and the
-// shape of what the tower reads. The first dimension of that shape counts what several images have
-// one after another, such as tiles or patches.
+// Size is that of an image as it is given, or of a sound.
+type Size struct {
+	Width, Height int     // of an image, in pixels
+	Seconds       float64 // of a sound
+}
+
+// Look is what a processor makes of an image or a sound: the tokens that stand for it in the text, and what the tower
+// reads.
 type Look struct {
 	Tokens int
-	Sized  bool // they depend on the image's size
-	Shape  []int
+	Sized  bool // they depend on the size
+	// Vectors that blocks of the text read beside the text, each of which has a place in their caches.
+	Vectors int
+	// Inputs returns what the tower reads with a batch of texts of this length, of which each has count images or sounds.
+	// The first dimension of each is the batch, and the second of the first input counts what follows each other.
+	Inputs func(batch, length, count int) []Input
 }
 
-// merged runs a tower over the model's second input, one part after another, and puts its vectors in
-// the place of the tokens that stand for them (Tensor.masked_scatter, in the models' forward).
+// Joined returns the Inputs of a tower that reads one tensor of numbers, in which what becomes of several images follows
+// each other. dims are those of one image's: the first counts its tiles or patches.
+func Joined(dims ...int) func(batch, length, count int) []Input {
+	return func(batch, _, count int) []Input {
+		return []Input{Reals(append([]int{batch, setting.Product(count, dims[0])}, dims[1:]...)...)}
+	}
+}
+
+// running is a tower that runs over some of the model's inputs, one part after another.
+type running struct {
+	tape.Sequential
+	first, inputs int // of the model's inputs, the first that it reads and their number
+}
+
+// towerInputs are what the tower that runs reads.
+var towerInputs tape.Slot[[]tape.Tensor]
+
+// TowerInput returns input i of the tower that runs. It reads input 0 anyway, with the images of all texts in one dimension.
+func TowerInput(t *tape.Tape, i int) tape.Tensor {
+	if inputs := *towerInputs.Of(t); i >= 0 && i < len(inputs) {
+		return inputs[i]
+	}
+	t.Failf("the tower has no input %d", i)
+	return tape.Tensor{}
+}
+
+// run returns what the tower makes of its inputs.
+func (l running) run(t *tape.Tape) tape.Tensor {
+	inputs := make([]tape.Tensor, l.inputs)
+	for i := range inputs {
+		inputs[i] = t.Input(l.first + i)
+	}
+	x := t.Input(l.first)
+	if len(x.Shape) < 3 {
+		t.Failf("the input %v of a tower has too few dimensions: want (batch, images, ...)", x.Shape)
+	}
+	*towerInputs.Of(t) = inputs
+	return layer.Encode(t, func() tape.Tensor {
+		// The dimension of the batch is there for the estimate alone: in one tensor all images follow each other.
+		return l.Sequential.Forward(t, t.View(x, append([]int{-1}, x.Shape[2:]...)...))
+	})
+}
+
+// apart gives blocks of the text what they read beside the text.
+type apart struct {
+	running
+	beside func(t *tape.Tape, vectors tape.Tensor) []tape.Tensor
+}
+
+func (l apart) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	besideText.Of(t).all = l.beside(t, l.run(t))
+	return x
+}
+
+// merged puts a tower's vectors in the place of the tokens that stand for them (Tensor.masked_scatter, in the models'
+// forward).
 type merged struct {
-	tower  tape.Sequential
+	running
 	masked bool // the text's attention gets a mask
 }
 
-func (l merged) Declare(d *tape.Declaration) { l.tower.Declare(d) }
-
 func (l merged) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	images := t.Input(1)
-	if len(images.Shape) < 3 {
-		t.Failf("the images %v have too few dimensions: want (batch, images, ...)", images.Shape)
-	}
-	vectors := layer.Encode(t, func() tape.Tensor {
-		// The dimension of the batch is there for the estimate alone: in one tensor all images follow each other.
-		return l.tower.Forward(t, t.View(images, append([]int{-1}, images.Shape[2:]...)...))
-	})
+	vectors := l.run(t)
 	t.Width(vectors, -1, x.Dim(-1), "elements in a vector")
 	mask := t.Const(alloc.Bool, x.Dim(0), x.Dim(1))
 	o := tape.Op{In: []tape.Tensor{x, vectors}, Shape: x.Shape, Keep: []tape.Tensor{mask}}

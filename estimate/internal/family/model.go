@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
@@ -45,27 +44,6 @@ type Images interface {
 	// Resized returns the model for images with another side, in pixels.
 	Resized(side int) (Images, error)
 }
-
-// Input is something that a model reads. A DType of 0 means that of activations.
-type Input struct {
-	DType alloc.DType
-	Shape []int
-}
-
-// Given is an estimate.Option that gives a model these inputs.
-func Given(inputs []Input) setting.Func {
-	return func(c *setting.Config) {
-		for _, in := range inputs {
-			c.Inputs = append(c.Inputs, setting.Input{Shape: slices.Clone(in.Shape), Dtype: in.DType})
-		}
-	}
-}
-
-// Tokens returns an input of texts.
-func Tokens(batch, length int) Input { return Input{alloc.Int64, []int{batch, length}} }
-
-// Reals returns an input of numbers in the type of activations.
-func Reals(dims ...int) Input { return Input{0, dims} }
 
 // usualTokens is the length of a text if the user gives none.
 const usualTokens = 512
@@ -128,7 +106,7 @@ func (a *Model) Inputs(batch, length int) []Input {
 	case a.Family.Seq2Seq():
 		return []Input{text, text}
 	}
-	return append([]Input{text}, a.ofTowers(batch)...)
+	return append([]Input{text}, a.ofTowers(batch, length)...)
 }
 
 // LatentSide returns the side of the latent image that the model makes.
@@ -293,15 +271,15 @@ func (a *Model) See(count, width, height int) error {
 	case width < 1 || height < 1 || width > maxSide || height > maxSide:
 		return fmt.Errorf("images of %d x %d: want sides of 1 to %d pixels", width, height, maxSide)
 	}
-	p := Prompt{Count: count, Width: width, Height: height}
+	p := Prompt{Count: count, Size: Size{Width: width, Height: height}}
 	tower := *a.Vision
 	tower.Prompt = &p
 	look, err := tower.Family.Look(tower)
 	if err != nil {
 		return fmt.Errorf("images of %d x %d: %w", width, height, err)
 	}
-	p.Tokens, p.Sized, p.Shape = setting.Product(count, look.Tokens), look.Sized, look.Shape
-	p.Shape[0] = setting.Product(count, look.Shape[0])
+	p.Look = look
+	p.Tokens, p.Vectors = setting.Product(count, look.Tokens), setting.Product(count, look.Vectors)
 	a.Vision = &tower
 	return nil
 }

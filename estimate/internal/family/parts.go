@@ -1,6 +1,7 @@
 package family
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -50,14 +51,23 @@ func (s stack) Declare(d *tape.Declaration) {
 }
 
 func (s stack) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	beside := slices.Concat(t.AllBeside(), besideText.Of(t).all)
 	for i, which := range s.which {
-		x = t.Call(strconv.Itoa(i), s.layers[which], x, t.AllBeside()...)
+		x = t.Call(strconv.Itoa(i), s.layers[which], x, beside...)
 		if s.after != nil {
 			x = s.after(t, i, x)
 		}
 	}
 	return x
 }
+
+var besideText tape.Slot[besides]
+
+// besides is what a tower made for all blocks of the text.
+type besides struct{ all []tape.Tensor }
+
+// Lasting returns it, as the model holds it while its blocks run.
+func (b *besides) Lasting() []tape.Tensor { return b.all }
 
 // softCap is cap * tanh(x / cap), as Gemma 2 bounds its logits.
 type softCap struct{}

@@ -62,25 +62,31 @@ func (c Transformer) ImageTokens() (tokens int, sized bool) {
 // runsTower reports whether images run through the tower.
 func (c Transformer) runsTower() bool { return c.Vision != nil && c.Vision.Prompt != nil }
 
-// ofTowers returns what the towers read with a batch of texts.
-func (c Transformer) ofTowers(batch int) []Input {
-	if !c.runsTower() {
-		return nil
+// ofTowers returns what the towers read with a batch of texts of this length.
+func (c Transformer) ofTowers(batch, length int) []Input {
+	var inputs []Input
+	for _, tower := range []*Transformer{c.Vision, c.Audio} {
+		if tower != nil && tower.Prompt != nil {
+			inputs = append(inputs, tower.Prompt.Inputs(batch, length, tower.Prompt.Count)...)
+		}
 	}
-	return []Input{Reals(append([]int{batch}, c.Vision.Prompt.Shape...)...)}
+	return inputs
 }
 
 // towers returns the layers of the towers, whose vectors take the places of tokens after the token
 // embedding. Where nothing is given to read, they are held.
 func (c Transformer) towers() []tape.Layer {
 	var layers []tape.Layer
+	read := 1 // inputs of the model
 	for _, tower := range []*Transformer{c.Vision, c.Audio} {
 		if tower == nil || tower.Family.OrLlama().Tower == nil || c.Family.Encoder() { // CLIP and SigLIP run theirs
 			continue
 		}
 		parts := tower.Family.Tower(*tower, c.Hidden)
-		if tower.Prompt != nil {
-			layers = append(layers, tape.Inline(merged{parts, tower.Family.Masked}))
+		if p := tower.Prompt; p != nil {
+			run := running{parts, read, len(p.Inputs(1, 1, 1))}
+			read += run.inputs
+			layers = append(layers, tape.Inline(run.over(tower.Family)))
 			continue
 		}
 		for _, part := range parts {
@@ -90,6 +96,14 @@ func (c Transformer) towers() []tape.Layer {
 		}
 	}
 	return layers
+}
+
+// over returns the layer that gives the text what the tower of this family makes.
+func (l running) over(f *Family) tape.Layer {
+	if f.Beside != nil {
+		return apart{l, f.Beside}
+	}
+	return merged{l, f.Masked}
 }
 
 // KVCache returns the memory of the key/value cache for a batch of sequences of this length. The

@@ -53,6 +53,7 @@ type Attention struct {
 	Spread        bool                             // the copies of keys and values are repeated for each query head
 	Masked        bool                             // the kernel always gets a mask
 	Packs         bool                             // the kernel gets one mask of numbers, which all layers share: the sequence packs several that do not see each other
+	Numbers       bool                             // the kernel gets a mask of numbers, the last tensor beside the input
 	Biased        bool                             // the kernel gets a mask for each head, which all layers share
 	Scaled        bool                             // queries are multiplied by the scale before the kernel
 	Batched       bool                             // attention as in Bloom, with products of three-dimensional tensors

@@ -130,6 +130,13 @@ func (l Attention) kernel(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 	case l.Packs:
 		makeMask(t, 1, 1, length, seen)
 		shared = []tape.Tensor{masks.Of(t).of}
+	case l.Numbers:
+		shared = t.AllBeside()
+		if len(shared) == 0 {
+			t.Failf("there is no mask beside its input")
+		}
+		shared = shared[len(shared)-1:]
+		k, v = l.repeated(t, q, k, v)
 	case l.Masked:
 		mask = []tape.Own{{Shape: alloc.Shape{batch, 1, length, seen}}}
 		k, v = l.repeated(t, q, k, v)

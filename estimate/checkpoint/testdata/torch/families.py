@@ -25,6 +25,7 @@ import tempfile
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
+import prompts
 import torch
 import transformers
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -140,6 +141,8 @@ PIXELS = {"llama4": in_grid, **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_v
 def inputs(model, dtype, length, images=0, size=(1024, 1024)):
     """Text, images or sounds, by what the model's forward takes first; text with images if there are any."""
     c = model.config
+    if images and c.model_type in prompts.BESIDE:
+        return prompts.given(c, BATCH, images, size, length, dtype)
     if images:
         numbers = torch.arange(BATCH * length).reshape(BATCH, length) % 7 + 8
         return images_in_prompt(model, dtype, {"input_ids": numbers}, images, size)

@@ -56,7 +56,7 @@ func gemma3Look(c family.Transformer) (family.Look, error) {
 	if kernel := c.Side() / side; kernel < 1 || (c.Side()-kernel)/kernel+1 != side {
 		return family.Look{}, fmt.Errorf("%d patches along a side do not divide into %d squares", c.Side(), side)
 	}
-	return family.Look{Tokens: side * side, Shape: []int{1, c.Channels, c.Image, c.Image}}, nil
+	return family.Look{Tokens: side * side, Inputs: family.Joined(1, c.Channels, c.Image, c.Image)}, nil
 }
 
 func readGemma3Vision(c *family.Config, a *family.Model) {

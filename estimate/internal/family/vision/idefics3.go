@@ -87,7 +87,7 @@ func idefics3Look(c family.Transformer) (family.Look, error) {
 	if rows*columns == 1 {
 		rows, columns = 0, 0
 	}
-	return family.Look{Tokens: each + 3 + rows*(columns*(each+2)+1), Sized: true, Shape: []int{rows*columns + 1, c.Channels, c.Image, c.Image}}, nil
+	return family.Look{Tokens: each + 3 + rows*(columns*(each+2)+1), Sized: true, Inputs: family.Joined(rows*columns+1, c.Channels, c.Image, c.Image)}, nil
 }
 
 func readIdefics3(c *family.Config, a *family.Model, head, vision string) {

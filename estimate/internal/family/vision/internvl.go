@@ -127,7 +127,7 @@ func internVLLook(c family.Transformer) (family.Look, error) {
 		tiles++
 	}
 	side := c.Side() / c.Merge
-	return family.Look{Tokens: 2 + tiles*side*side, Sized: true, Shape: []int{tiles, c.Channels, c.Image, c.Image}}, nil
+	return family.Look{Tokens: 2 + tiles*side*side, Sized: true, Inputs: family.Joined(tiles, c.Channels, c.Image, c.Image)}, nil
 }
 
 func readInternVL(c *family.Config, a *family.Model) {

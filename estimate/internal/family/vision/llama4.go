@@ -116,7 +116,7 @@ func llama4Look(c family.Transformer) (family.Look, error) {
 	if tiles > 1 {
 		tokens, tiles = tokens+tiles*(each+1), tiles+1
 	}
-	return family.Look{Tokens: tokens, Sized: true, Shape: []int{tiles, c.Channels, c.Image, c.Image}}, nil
+	return family.Look{Tokens: tokens, Sized: true, Inputs: family.Joined(tiles, c.Channels, c.Image, c.Image)}, nil
 }
 
 func readLlama4(c *family.Config, a *family.Model) {

@@ -57,7 +57,7 @@ func wholeImage(c family.Transformer) (family.Look, error) {
 	if own.encoder.look != nil {
 		return own.encoder.look(c)
 	}
-	return family.Look{Tokens: own.vectors(c), Shape: []int{1, c.Channels, c.Image, c.Image}}, nil
+	return family.Look{Tokens: own.vectors(c), Inputs: family.Joined(1, c.Channels, c.Image, c.Image)}, nil
 }
 
 // vectors returns how many vectors the text reads of an image of the encoder's size. Where the class

@@ -164,7 +164,7 @@ func llavaNextLook(c family.Transformer) (family.Look, error) {
 	if cut.tiles == 1 {
 		tokens++
 	}
-	return family.Look{Tokens: tokens, Sized: cut.tiles > 1, Shape: []int{cut.tiles, c.Channels, c.Image, c.Image}}, err
+	return family.Look{Tokens: tokens, Sized: cut.tiles > 1, Inputs: family.Joined(cut.tiles, c.Channels, c.Image, c.Image)}, err
 }
 
 // readTiled reads what LLaVA-NeXT and LLaVA-OneVision have in common. usual lists the sizes of images

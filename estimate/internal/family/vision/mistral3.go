@@ -64,7 +64,7 @@ func pixtralLook(c family.Transformer) (family.Look, error) {
 		width, height = int(math.Floor(float64(width)/ratio)), int(math.Floor(float64(height)/ratio))
 	}
 	columns, rows := max(1, (width+square-1)/square), max(1, (height+square-1)/square)
-	return family.Look{Tokens: rows * (columns + 1), Sized: true, Shape: []int{1, c.Channels, rows * square, columns * square}}, nil
+	return family.Look{Tokens: rows * (columns + 1), Sized: true, Inputs: family.Joined(1, c.Channels, rows*square, columns*square)}, nil
 }
 
 func mistral3Tower(c family.Transformer, width int) []tape.Layer {

@@ -109,8 +109,8 @@ func packedTower(c family.Transformer, p packedParts) []tape.Layer {
 	}, p.beside...)
 	return []tape.Layer{tape.As("visual", tape.Module{Name: "VisionModel", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
 		images := 1
-		if c.Prompt != nil && len(c.Prompt.Shape) > 0 {
-			images = max(1, x.Dim(0)*c.Prompt.Count/max(1, c.Prompt.Shape[0]))
+		if c.Prompt != nil {
+			images = setting.Product(f.Input(0).Dim(0), c.Prompt.Count)
 		}
 		x = f.Call("patch_embed.proj", f.View(x, -1, c.Channels, p.frames, c.Patch, c.Patch))
 		x = p.before(f, f.View(x, images, -1, c.Hidden))
@@ -142,7 +142,7 @@ func packedLook(c family.Transformer, frames int, least, most float64) (family.L
 		wide, high = math.Ceil(width*by/square)*square, math.Ceil(height*by/square)*square
 	}
 	squares := int(wide/square) * int(high/square)
-	return family.Look{Tokens: squares, Sized: true, Shape: []int{setting.Product(squares, c.Merge, c.Merge), setting.Product(c.Channels, frames, c.Patch, c.Patch)}}, nil
+	return family.Look{Tokens: squares, Sized: true, Inputs: family.Joined(setting.Product(squares, c.Merge, c.Merge), setting.Product(c.Channels, frames, c.Patch, c.Patch))}, nil
 }
 
 // qwenMerger reads the width of the merger's output, whose key is out.

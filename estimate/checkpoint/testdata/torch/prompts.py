@@ -1,0 +1,52 @@
+"""What the processors of models with images or sounds in their prompts make of these, for families.py.
+
+Each function returns what the model is given beside its text, and how many tokens of each text stand for one image or sound.
+"""
+
+import math
+
+import torch
+
+
+def mllama(c, v, batch, count, size, length, dtype):
+    """Llama 3.2 Vision: as many tiles as there may be, and which of a text's tokens attend to which of them. One token stands for an image."""
+    mask = torch.zeros(batch, length, count, v.max_num_tiles, dtype=torch.long)
+    for i in range(count):
+        mask[:, 1 + 2 * i :, i] = 1
+    return {
+        "pixel_values": torch.randn(batch, count, v.max_num_tiles, 3, v.image_size, v.image_size, dtype=dtype),
+        "aspect_ratio_ids": torch.ones(batch, count, dtype=torch.long),
+        "aspect_ratio_mask": torch.ones(batch, count, v.max_num_tiles, dtype=torch.long),
+        "cross_attention_mask": mask,
+    }, 1
+
+
+def gemma4(c, v, batch, count, size, length, dtype):
+    """Gemma 4: patches, and their places, padded to as many as an image may have."""
+    from transformers.models.gemma4.image_processing_gemma4 import get_aspect_ratio_preserving_size
+
+    most = 280 * v.pooling_kernel_size**2
+    height, width = get_aspect_ratio_preserving_size(size[1], size[0], v.patch_size, most, v.pooling_kernel_size)
+    columns, rows = width // v.patch_size, height // v.patch_size
+    places = torch.stack(torch.meshgrid(torch.arange(columns), torch.arange(rows), indexing="xy"), dim=-1).reshape(-1, 2)
+    places = torch.nn.functional.pad(places, (0, 0, 0, most - len(places)), value=-1)
+    return {
+        "pixel_values": torch.rand(batch * count, most, 3 * v.patch_size**2),
+        "image_position_ids": places.repeat(batch * count, 1, 1),
+    }, columns * rows // v.pooling_kernel_size**2
+
+
+BESIDE = {"mllama": mllama, "gemma4": gemma4}
+
+
+def given(c, batch, count, size, length, dtype):
+    """What the model reads with a batch of texts of this length, with this many images or sounds in each."""
+    v = c.vision_config
+    beside, each = BESIDE[c.model_type](c, v, batch, count, size, length, dtype)
+    token = next(getattr(c, k) for k in ("image_token_id", "image_token_index") if hasattr(c, k))
+    text = torch.arange(batch * length).reshape(batch, length) % 7 + 8
+    for i in range(count):  # text stands between them
+        text[:, 1 + i * (each + 1) : (i + 1) * (each + 1)] = token
+    if c.model_type == "gemma4":
+        beside["mm_token_type_ids"] = (text == token).long()
+    return {"input_ids": text, **beside}
