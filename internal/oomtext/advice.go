@@ -136,7 +136,7 @@ func helpGGML(f *Failure) {
 		f.help("a smaller quantization of the model, such as Q4_K_M", "weights are most of what is loaded")
 		f.help("-c with fewer tokens", "the KV cache leaves more room")
 	}
-	f.help("gpumemtrack estimate MODEL.gguf --llama-cpp --fits SIZE", "it tells which of these fit")
+	f.help("gpumemtrack estimate MODEL.gguf --engine llama.cpp --fits SIZE", "it tells which of these fit")
 }
 
 func helpXLA(f *Failure) {

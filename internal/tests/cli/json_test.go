@@ -61,7 +61,7 @@ func TestJSONMatchesItsSchema(t *testing.T) {
 		{"estimate", "resnet50", "--fits", "24GiB", "--train", "--max-batch"},
 		{"estimate", "llama-3-8b", "--fits", "80GiB", "--zero", "3", "--seq", "64", "--min-replicas"},
 		{"estimate", "llama-3-8b", "--fits", "24GiB", "--max-gpu-layers"},
-		{"estimate", "llama-3-8b", "--fits", "24GiB", "--serve", "--llama-cpp", "--best-quantization"},
+		{"estimate", "llama-3-8b", "--fits", "24GiB", "--serve", "--engine", "llama.cpp", "--best-quantization"},
 		{"estimate", "resnet50", "--fits", "t4", "--train", "--batch", "256"},
 		{"estimate", "llama-3-70b", "--fits", "4GiB", "--train"},
 		{"estimate", "resnet18", "--train", "--measured", url},

@@ -96,11 +96,14 @@ func (e *estimated) cacheNotes() []string {
 // pieces.
 func (e *estimated) promptNote(name string) []string {
 	o, r := e.options, e.Report
-	if !o.serve || o.llamaCpp || len(r.Inputs) == 0 {
+	if !o.serve || o.engine.isLlama() || len(r.Inputs) == 0 {
 		return nil
 	}
-	n := e.lastText()[1]
+	shape := e.lastText()
+	n := shape[1]
 	switch {
+	case o.batched > 0:
+		return []string{fmt.Sprintf("prompts are processed %d tokens of all texts at a time", shape[0]*n)}
 	case o.chunk > 0:
 		return []string{fmt.Sprintf("prompts are processed %d tokens at a time", n)}
 	case n <= piece:
@@ -126,7 +129,7 @@ func (e *estimated) assumed() []string {
 	}
 	var flags []string
 	assume := func(given bool, flag, value string) {
-		if !given && value != "" {
+		if !given && value != "" && !slices.Contains(e.engineFlags(), flag) {
 			flags = append(flags, flag, value)
 		}
 	}
@@ -152,8 +155,31 @@ func (e *estimated) assumed() []string {
 	if o.train {
 		assume(o.flagSet.Changed("optimizer"), "--optimizer", o.optimizer)
 	}
-	assume(o.dtype != "" || o.autocast != "" || o.llamaCpp || o.quantize, "--dtype", e.published)
+	assume(o.dtype != "" || o.autocast != "" || o.engine.isLlama() || o.quantize, "--dtype", e.published)
+	return append(flags, e.engineFlags()...)
+}
+
+// engineFlags returns the flags that have the engine's defaults.
+func (e *estimated) engineFlags() []string {
+	var flags []string
+	for _, d := range e.options.engine.defaults {
+		flags = append(flags, flagsOf(e.options.flagSet, d.Flag, d.Value)...)
+	}
 	return flags
+}
+
+// assumption lists what was assumed, and says what of it the engine has by default.
+func (e *estimated) assumption() string {
+	o, by := e.options, e.engineFlags()
+	all := strings.Join(e.Assumed[:len(e.Assumed)-len(by)], " ")
+	if len(by) == 0 {
+		return all
+	}
+	said := fmt.Sprintf("%s by default of %s %s", strings.Join(by, " "), o.engine.Title, cmp.Or(o.engine.release, o.engine.Latest))
+	if all != "" {
+		said = all + "; " + said
+	}
+	return said
 }
 
 // usualImage is the size of images in a prompt if none is given.
@@ -301,7 +327,7 @@ func (e estimated) writeDetail(w io.Writer, m estimate.Memory) {
 	}
 	if f.Device.Bytes > 0 {
 		t.AppendSeparator()
-		if !e.options.llamaCpp {
+		if !e.options.engine.isLlama() {
 			t.AppendRow(table.Row{"allocated: the peak in blocks", f.Allocated.Bytes})
 			t.AppendRow(table.Row{"  at most", f.Allocated.Upper})
 			t.AppendRow(table.Row{"reserved by the allocator", f.Reserved.Bytes})
@@ -323,11 +349,11 @@ func (e estimated) writeDetail(w io.Writer, m estimate.Memory) {
 
 // writeNotes prints where the peak is, and the notes about the values.
 func (e estimated) writeNotes(w io.Writer, m estimate.Memory) {
-	if m.PeakAt != "" && !e.options.llamaCpp && e.options.detail {
+	if m.PeakAt != "" && !e.options.engine.isLlama() && e.options.detail {
 		fmt.Fprintf(w, "The peak is at %s.\n", m.PeakAt)
 	}
 	if len(e.Assumed) > 0 {
-		fmt.Fprintf(w, "Assumed, as not given: %s\n", strings.Join(e.Assumed, " "))
+		fmt.Fprintf(w, "Assumed, as not given: %s\n", e.assumption())
 	}
 	if len(e.Report.NotRead) > 0 {
 		fmt.Fprintf(w, "Not read: %s\n", strings.Join(e.Report.NotRead, ", "))
@@ -345,7 +371,7 @@ func (e estimated) writeNotes(w io.Writer, m estimate.Memory) {
 
 // transient returns the name of the memory that no operation keeps.
 func (e estimated) transient() string {
-	if e.options.llamaCpp {
+	if e.options.engine.isLlama() {
 		return "compute buffer"
 	}
 	return "transient"

@@ -19,7 +19,7 @@ func TestAssumedFlags(t *testing.T) {
 		"gpt-oss-20b --serve --batch 4":      "--seq 512 --dtype bfloat16",
 		"whisper-small --serve":              "--batch 1 --seq 448 --dtype float32",
 		"t5-small --train --optimizer sgd":   "--batch 1 --seq 512 --dtype float32",
-		"qwen3-8b --serve --llama-cpp":       "--batch 1 --seq 512",
+		"qwen3-8b --engine llama.cpp":        "--batch 1 --seq 512 --ubatch 512 --flash-attention=true --slots 4 --kv-unified=true",
 		"mistral-7b --train --autocast bf16": "--batch 1 --seq 4096 --optimizer adam",
 	} {
 		e := estimateJSON(t, args)
@@ -37,7 +37,7 @@ func TestNotesNameFlags(t *testing.T) {
 	for _, args := range []string{
 		"gpt2 --train --batch 8", "resnet50 --train --optimizer sgd --batch 8", "llama-3-8b --train --lora 16 --qlora --seq 2048",
 		"gpt2 --train --optimizer-form foreach --zero-grad first --batch 2", "mixtral-8x7b --serve --seq 2048", "gpt2 --gpu volta",
-		"whisper-small --serve", "clip-vit-base-patch32 --train", "qwen3-8b --serve --llama-cpp --batch 2", "gpt2 --serve --checkpoint blocks",
+		"whisper-small --serve", "clip-vit-base-patch32 --train", "qwen3-8b --serve --engine llama.cpp --batch 2", "gpt2 --serve --checkpoint blocks",
 	} {
 		notes := estimateJSON(t, args).Report.Notes
 		require.NotEmpty(t, notes, args)

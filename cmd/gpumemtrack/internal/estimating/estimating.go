@@ -27,7 +27,7 @@ func Command(a *cli.App) *cobra.Command {
 		Long:  help,
 		Example: `  gpumemtrack estimate resnet50 --train --batch 32
   gpumemtrack estimate llama-3-8b --lora 16 --qlora --seq 2048 --fits 4090
-  gpumemtrack estimate model.gguf --serve --llama-cpp --seq 8192`,
+  gpumemtrack estimate model.gguf --engine llama.cpp --seq 8192`,
 		Args: cli.Exactly(1, "a model's file, or a known model"),
 		ValidArgsFunction: func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 			others := func(name string) bool { return !strings.HasPrefix(name, begun) }
@@ -37,7 +37,14 @@ func Command(a *cli.App) *cobra.Command {
 			if err := o.check(cmd.Flags().Changed); err != nil {
 				return err
 			}
+			if err := o.engine.choose(cmd.Flags().Changed, &o.serve, &o.train); err != nil {
+				return err
+			}
 			o.inferMode(cmd.Flags().Changed)
+			o.engine.apply(cmd.Flags(), o.run())
+			if o.engine.sets("kv-unified") || cmd.Flags().Changed("kv-unified") {
+				o.llama.unified = &o.llama.oneCache
+			}
 			o.args, o.flagSet, o.parsed = a.Args, cmd.Flags(), &o
 			return runEstimate(a, args[0], o)
 		},
@@ -46,6 +53,7 @@ func Command(a *cli.App) *cobra.Command {
 	o.trainingFlags(cmd)
 	o.servingFlags(cmd)
 	o.fittingFlags(cmd)
+	o.engine.flags(cmd)
 	o.training.flags(cmd)
 	o.loss.flags(cmd)
 	o.llama.flags(cmd)

@@ -191,7 +191,7 @@ func TestEstimateLargestThatFits(t *testing.T) {
 	assert.LessOrEqual(t, serve.Needs, serve.Budget)
 	assert.Equal(t, alloc.Bytes(serve.Context)*65536, serve.Report.Inference.Cache, "32 layers of 8 heads of 128, a byte each")
 
-	cells := estimateJSON(t, "llama-3-8b --serve --llama-cpp --flash-attention --kv fp8 --max-context-length"+budget)
+	cells := estimateJSON(t, "llama-3-8b --serve --engine llama.cpp --flash-attention --kv fp8 --max-context-length"+budget)
 	assert.Zero(t, cells.Context%256)
 	assert.Greater(t, cells.Context, serve.Context)
 
@@ -211,7 +211,7 @@ func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 		"--bitsandbytes 0":           "want a version such as 0.43.2",
 		"--dtype int4":               "--lora N --qlora",
 		"--dtype bool":               "does not train weights of bool",
-		"--llama-cpp":                "--llama-cpp is for --serve",
+		"--engine llama.cpp":         "llama.cpp serves models: leave --train out",
 		"--serve":                    "choose --train or --serve",
 		"--max-batch":                "--max-batch needs --fits",
 		"--zero 9":                   "--zero 9: want 1, 2 or 3",

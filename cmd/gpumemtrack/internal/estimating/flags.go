@@ -1,6 +1,7 @@
 package estimating
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+	"github.com/gpumemtrack/gpumemtrack/internal/engines"
 )
 
 type estimateOptions struct {
@@ -50,7 +52,7 @@ type estimateOptions struct {
 	transformers, bitsandbytes string
 
 	chunk          int // tokens of a prompt that run at once
-	llamaCpp       bool
+	batched        int // tokens of all prompts that run at once
 	microBatch     int
 	flashAttention bool
 	quantize       bool
@@ -58,6 +60,7 @@ type estimateOptions struct {
 	maxContext     bool
 	weightDecay    bool
 
+	engine   engineOptions
 	training trainingOptions
 	loss     lossOptions
 	llama    llamaOptions
@@ -76,7 +79,7 @@ func (o *estimateOptions) flags(cmd *cobra.Command) {
 	flags.StringVar(&o.dtype, "dtype", "", "`TYPE` of the weights (default: as published)")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	flags.BoolVar(&o.detail, "detail", false, "print each part, and what nvidia-smi will show")
-	flags.StringVar(&o.measured, "measured", "", "put the run beside it that `FILE` recorded: a memory snapshot of PyTorch, a dump, or the log of an engine such as vLLM or llama.cpp")
+	flags.StringVar(&o.measured, "measured", "", "compare with the run that `FILE` recorded: a memory snapshot, a dump, or an engine's log")
 	flags.StringVar(&o.gpu, "gpu", "", "`GPU` that it runs on, such as h100 or 4090")
 	flags.StringVar(&o.pytorch, "pytorch", "", "`VERSION` of PyTorch, such as 2.4")
 	flags.StringVar(&o.transformers, "transformers", "", "`VERSION` of transformers, such as 4.45")
@@ -151,18 +154,18 @@ func (o *estimateOptions) trainingFlags(cmd *cobra.Command) {
 // servingFlags adds the flags for serving a language model.
 func (o *estimateOptions) servingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.BoolVar(&o.serve, "serve", false, "serve a language model: process --batch prompts of --seq tokens, and keep keys and values")
+	flags.BoolVar(&o.serve, "serve", false, "serve a language model: keep keys and values")
 	flags.IntVar(&o.chunk, "prefill-chunk", 0, "with --serve: process prompts `N` tokens at a time, as servers do; without it whole, as transformers' generate does")
 	flags.StringVar(&o.kv, "kv", "", "with --serve: element `TYPE` of the KV cache: "+strings.Join(kvTypes, ", ")+", or an element type such as float16; k=q8_0,v=f16 as llama.cpp's --cache-type-k and --cache-type-v")
-	flags.BoolVar(&o.llamaCpp, "llama-cpp", false, "with --serve: as llama.cpp serves, not PyTorch")
-	flags.IntVar(&o.microBatch, "ubatch", 512, "with --llama-cpp: process `N` tokens at a time")
-	flags.BoolVar(&o.flashAttention, "flash-attention", false, "with --llama-cpp: use flash attention, which stores no attention scores: the default of releases since September 2025")
+	flags.IntVar(&o.batched, "max-batched-tokens", 0, "with --serve: process at most `N` tokens of all prompts in a step, as vLLM and SGLang do")
+	flags.IntVar(&o.microBatch, "ubatch", 512, "llama.cpp with `N` tokens processed at a time")
+	flags.BoolVar(&o.flashAttention, "flash-attention", false, "llama.cpp with flash attention, which stores no attention scores")
 }
 
 // fittingFlags adds the flags that ask what fits.
 func (o *estimateOptions) fittingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.Var(newFitsFlag(&o.fits, &o.fitsGPU), "fits", "exit with 3 if it may need more than `SIZE`, such as 24GiB, h100 or 4090; say what would make it fit")
+	flags.Var(newFitsFlag(&o.fits, &o.fitsGPU), "fits", "exit with 3 if it may need more than `SIZE`, 24GiB or 4090; say what would make it fit")
 	flags.BoolVar(&o.weightsOnly, "weights-only", false, "where only the weights are known, let --fits compare them alone")
 	flags.BoolVar(&o.quantize, "best-quantization", false, "with --fits: find llama.cpp's widest quantization that fits")
 	flags.BoolVar(&o.maxBatch, "max-batch", false, "with --fits: find the largest batch that fits")
@@ -218,6 +221,7 @@ func (o *lossOptions) flags(cmd *cobra.Command) {
 // llamaOptions are settings of llama.cpp.
 type llamaOptions struct {
 	layers    int // layers on the GPU
+	slots     int // sequences at once, that share the tokens
 	maxLayers bool
 	projector string
 	shares    []float64 // proportions of the GPUs
@@ -229,7 +233,8 @@ func (o *llamaOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&o.layers, "gpu-layers", allLayers, "llama.cpp with `N` layers on the GPU and the rest on the CPU, as its --n-gpu-layers: the blocks, and one more for the output")
 	flags.BoolVar(&o.maxLayers, "max-gpu-layers", false, "with --fits: find the most of llama.cpp's layers that fit on the GPU")
-	flags.BoolVar(&o.oneCache, "kv-unified", false, "llama.cpp with one cache for all sequences, as its server has without --parallel; =false is one for each (default: what takes more)")
+	flags.IntVar(&o.slots, "slots", 0, "llama.cpp's server with `N` slots, its --parallel, which share the tokens of --ctx-size: here --batch times --seq")
+	flags.BoolVar(&o.oneCache, "kv-unified", false, "llama.cpp with one cache for all slots; =false is one for each")
 	flags.Float64SliceVar(&o.shares, "tensor-split", nil, "llama.cpp with the layers divided among several GPUs by these `SHARES`, such as 3,1")
 	flags.Lookup("gpu-layers").DefValue, flags.Lookup("tensor-split").DefValue = "0", "" // help leaves these out
 	flags.StringVar(&o.projector, "mmproj", "", "llama.cpp with the projector in `FILE` too, which turns images into tokens")
@@ -238,7 +243,7 @@ func (o *llamaOptions) flags(cmd *cobra.Command) {
 // completions makes the values of flags known to the shell.
 func completions(cmd *cobra.Command) {
 	for flag, words := range map[string][]string{
-		"gpu": gpuNames(), "fits": gpuNames()[:len(gpus)], "cuda-loading": loadings, "attention": kernels, "hold-output": outputs,
+		"engine": engines.Names(), "gpu": gpuNames(), "fits": gpuNames()[:len(gpus)], "cuda-loading": loadings, "attention": kernels, "hold-output": outputs,
 		"optimizer": optimizers, "optimizer-form": forms, "offload": offloads, "zero-grad": zeroGrads, "zero": {"1", "2", "3"},
 		"checkpoint": {blocks}, "checkpoint-saves": policies, "loss": names(losses), "quantize": bases, "lora-targets": {"all-linear"},
 		"dtype": usualTypes, "autocast": usualTypes[1:], "gradients": usualTypes, "lora-dtype": usualTypes, "kv": slices.Concat(kvTypes, usualTypes),
@@ -251,7 +256,7 @@ func completions(cmd *cobra.Command) {
 func (o *estimateOptions) check(given func(flag string) bool) error {
 	for name, value := range map[string]int{
 		"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas,
-		"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "frames": o.frames, "images": o.images.count, "lora": o.lora, "loss-chunks": o.loss.chunks, "prefill-chunk": o.chunk,
+		"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "frames": o.frames, "images": o.images.count, "lora": o.lora, "slots": o.llama.slots, "max-batched-tokens": o.batched, "loss-chunks": o.loss.chunks, "prefill-chunk": o.chunk,
 	} {
 		if given(name) && value < 1 {
 			return cli.UsageError("estimate: --%s %d: want 1 or more", name, value)
@@ -270,21 +275,15 @@ var onlyTraining = []string{
 }
 
 // onlyServing lists the flags that only serving has.
-var onlyServing = []string{"kv", "prefill-chunk", "llama-cpp", "ubatch", "flash-attention", "max-context-length", "gpu-layers", "max-gpu-layers", "mmproj", "tensor-split", "kv-unified"}
+var onlyServing = append([]string{"kv", "prefill-chunk", "max-batched-tokens", "max-context-length"}, onlyLlama...)
 
 // onlyLlama lists the flags that only llama.cpp has. Giving one selects llama.cpp.
-var onlyLlama = []string{"gpu-layers", "kv-unified", "max-gpu-layers", "mmproj", "tensor-split"}
+var onlyLlama = []string{"ubatch", "flash-attention", "slots", "gpu-layers", "kv-unified", "max-gpu-layers", "mmproj", "tensor-split"}
 
 // inferMode chooses training if a flag of training is given, and notes the flags that have no effect.
 func (o *estimateOptions) inferMode(given func(flag string) bool) {
 	o.training.noDecay = given("weight-decay") && !o.weightDecay
-	if given("kv-unified") {
-		o.llama.unified = &o.llama.oneCache
-	}
 	note := func(text string) { o.training.notes = append(o.training.notes, text) }
-	if slices.ContainsFunc(onlyLlama, given) && !o.train {
-		o.serve, o.llamaCpp = true, true
-	}
 	for _, flag := range onlyTraining {
 		if !given(flag) {
 			continue
@@ -313,6 +312,12 @@ func (o estimateOptions) mode() string {
 		return "serve"
 	}
 	return "inference"
+}
+
+// run is what the engine's defaults depend on.
+func (o estimateOptions) run() engines.Run {
+	g, _ := gpuNamed(cmp.Or(o.gpu, o.fitsGPU))
+	return engines.Run{Mode: o.mode(), GPU: g.name, Memory: cmp.Or(g.memory, o.fits)}
 }
 
 // searches returns how many flags are given that search for what fits.

@@ -15,7 +15,7 @@ func TestHelpIsOneScreen(t *testing.T) {
 	require.Zero(t, run([]string{"estimate", "--help"}, nil, &stdout, &stderr), stderr.String())
 	text := stdout.String()
 	assert.LessOrEqual(t, strings.Count(text, "\n"), 50)
-	for _, topic := range []string{"training", "serving", "llama", "fits", "machine", "json", "models"} {
+	for _, topic := range []string{"training", "serving", "engines", "llama", "fits", "machine", "json", "models"} {
 		assert.Contains(t, text, "gpumemtrack help estimate-"+topic)
 	}
 }

@@ -45,7 +45,7 @@ func TestEstimateImages(t *testing.T) {
 		config + " --images 1 --image-size 9000x20":                  "one side is more than 200 times as long",
 		config + " --images 1 --seq 100":                             "the images of each text take 1225 tokens",
 		config + " --images 1 --serve --seq 2048 --prefill-chunk 64": "the images of each text take 1225 tokens",
-		config + " --images 1 --serve --llama-cpp":                   "--images is about PyTorch",
+		config + " --images 1 --serve --engine llama.cpp":            "--images is about PyTorch",
 		"gpt2 --images 1":                                            "reads no images with",
 	} {
 		stdout.Reset()

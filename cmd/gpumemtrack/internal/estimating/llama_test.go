@@ -18,8 +18,9 @@ import (
 
 // llama.cpp's compute buffer stands in place of PyTorch's activations.
 func TestEstimateLlamaCpp(t *testing.T) {
-	const base = "llama-3-8b --serve --batch 4 --seq 2048 --gpu turing --llama-cpp "
-	plain := estimateJSON(t, base)
+	const base = "llama-3-8b --serve --batch 4 --seq 2048 --gpu turing --engine llama.cpp "
+	const old = base + "--engine-version b5000 "
+	plain := estimateJSON(t, old)
 	assert.Equal(t, 560*alloc.MiB, plain.Report.Inference.Transient, "as ollama prints it on a T4")
 	assert.Equal(t, 1024*alloc.MiB, plain.Report.Inference.Cache)
 	flash := estimateJSON(t, base+"--flash-attention --ubatch 256")
@@ -66,7 +67,7 @@ func TestEstimateGPULayers(t *testing.T) {
 	assert.Equal(t, "serve", all.Mode)
 	assert.Equal(t, 33, all.GPULayers)
 	assert.EqualValues(t, 128256*4096*2, all.Host, "the embedding")
-	assert.Equal(t, all.Report.Inference, estimateJSON(t, base+"--serve --llama-cpp").Report.Inference)
+	assert.Equal(t, all.Report.Inference, estimateJSON(t, base+"--serve --engine llama.cpp").Report.Inference)
 	assert.Equal(t, all.Report.Inference, estimateJSON(t, base+"--gpu-layers 99").Report.Inference)
 
 	most := estimateJSON(t, base+"--fits 8GiB --max-gpu-layers")
@@ -95,7 +96,7 @@ func TestEstimateGPULayers(t *testing.T) {
 // The states of recurrent layers are float32 in llama.cpp, whatever --kv says.
 func TestEstimateStatesOfLlamaCpp(t *testing.T) {
 	cache := func(flags string) alloc.Bytes {
-		return estimateJSON(t, "qwen3-next-80b-a3b-instruct --serve --llama-cpp --flash-attention --seq 4096"+flags).Report.Inference.Cache
+		return estimateJSON(t, "qwen3-next-80b-a3b-instruct --serve --engine llama.cpp --flash-attention --seq 4096"+flags).Report.Inference.Cache
 	}
 	const keys, windows, recurrent = 2 * 12 * 2 * 256 * 4096, 36 * 8192 * 4, 36 * 32 * 128 * 128
 	const states = windows + recurrent
@@ -116,7 +117,7 @@ func TestEstimateTypesOfKeysAndValues(t *testing.T) {
 		"": {half, half}, "q8_0": {eighth, eighth}, "k=q8_0": {eighth, half}, "k=q8_0,v=f16": {eighth, half}, "v=iq4_nl": {half, half / 2 / 32 * 18},
 		"v=f32,k=bf16": {half, 2 * half}, "int4": {half / 4, half / 4},
 	} {
-		args := "llama-3-8b --serve --llama-cpp --flash-attention --seq 4096"
+		args := "llama-3-8b --serve --engine llama.cpp --flash-attention --seq 4096"
 		if kv != "" {
 			args += " --kv " + kv
 		}
@@ -131,7 +132,7 @@ func TestEstimateTypesOfKeysAndValues(t *testing.T) {
 	}
 	printed := func(kv string) string {
 		var out, stderr bytes.Buffer
-		require.Zero(t, run(strings.Fields("estimate llama-3-8b --serve --llama-cpp --seq 4096 --kv "+kv), nil, &out, &stderr), stderr.String())
+		require.Zero(t, run(strings.Fields("estimate llama-3-8b --engine llama.cpp --flash-attention=false --seq 4096 --kv "+kv), nil, &out, &stderr), stderr.String())
 		return out.String()
 	}
 	assert.Regexp(t, `keys and values +│ +272.0 MiB`, printed("q8_0"))
@@ -145,15 +146,14 @@ func TestEstimateTypesOfKeysAndValues(t *testing.T) {
 	assert.False(t, warns("k=q8_0"), "keys can be quantized without it")
 }
 
-// Sequences of llama.cpp share a cache or have one each; without a word the values hold for both.
+// Sequences of llama.cpp share a cache, or have one each.
 func TestEstimateOfAUnifiedCache(t *testing.T) {
-	const base = "gemma-3-4b-it --llama-cpp --serve --batch 4 --seq 8192"
-	unsaid, unified, apart := estimateJSON(t, base), estimateJSON(t, base+" --kv-unified"), estimateJSON(t, base+" --kv-unified=false")
-	assert.Less(t, unified.Report.Inference.Cache, unsaid.Report.Inference.Cache, "one window has room for a batch instead of four")
-	assert.Equal(t, unified.Report.Inference.Transient, unsaid.Report.Inference.Transient)
-	assert.Equal(t, apart.Report.Inference.Cache, unsaid.Report.Inference.Cache)
-	assert.Less(t, apart.Report.Inference.Transient, unsaid.Report.Inference.Transient, "scores of one sequence")
+	const base = "gemma-3-4b-it --engine llama.cpp --flash-attention=false --batch 4 --seq 8192"
+	unified, apart := estimateJSON(t, base), estimateJSON(t, base+" --kv-unified=false")
+	assert.Less(t, unified.Report.Inference.Cache, apart.Report.Inference.Cache, "one window has room for a batch instead of four")
+	assert.Less(t, apart.Report.Inference.Transient, unified.Report.Inference.Transient, "scores of one sequence")
+	assert.Equal(t, apart.Report.Inference, estimateJSON(t, base+" --slots 4").Report.Inference, "as the server does with --parallel")
 	assert.Equal(t, 8192, unified.Context)
-	latent := estimateJSON(t, "deepseek-v2-lite --llama-cpp --serve --seq 4096")
+	latent := estimateJSON(t, "deepseek-v2-lite --engine llama.cpp --serve --seq 4096")
 	assert.Equal(t, alloc.Bytes(27*576*2*4096), latent.Report.Inference.Cache)
 }

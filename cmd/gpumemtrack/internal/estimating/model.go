@@ -99,7 +99,7 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 	}
 	if o.serve {
 		cache, err := o.fileCache(c)
-		if err != nil && e.alone != nil && !o.llamaCpp {
+		if err != nil && e.alone != nil && !o.engine.isLlama() {
 			return c.Report(options...) // without the cache, which is unknown too
 		}
 		if err != nil {
@@ -125,8 +125,8 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 		return o.bestQuantization(layers, append([]estimate.Option{estimate.Name(c.Name), estimate.Precision(alloc.Float16)}, options...), e)
 	}
 	report, err := c.Report(options...)
-	if err == nil && o.serve && !o.llamaCpp && c.Format == "GGUF" {
-		report.Notes = append(report.Notes, "this is PyTorch's memory: --llama-cpp tells llama.cpp's, which GGUF files are made for")
+	if err == nil && o.serve && !o.engine.isLlama() && c.Format == "GGUF" {
+		report.Notes = append(report.Notes, "this is PyTorch's memory: --engine llama.cpp tells llama.cpp's, which GGUF files are made for")
 	}
 	return report, err
 }
@@ -162,7 +162,7 @@ func (o estimateOptions) prompted(c *checkpoint.File, e *estimated) (*checkpoint
 // computed returns the type in which PyTorch computes with a file's weights; 0 means the usual one,
 // of two bytes.
 func (o estimateOptions) computed(c *checkpoint.File) alloc.DType {
-	if r, err := c.Report(); err == nil && !o.llamaCpp && r.Params.Count > 0 && r.Params.Bytes >= 4*alloc.Bytes(r.Params.Count) {
+	if r, err := c.Report(); err == nil && !o.engine.isLlama() && r.Params.Count > 0 && r.Params.Bytes >= 4*alloc.Bytes(r.Params.Count) {
 		return alloc.Float32
 	}
 	return 0
@@ -197,11 +197,11 @@ func (o estimateOptions) fileCache(c *checkpoint.File) (estimate.KVConfig, error
 
 // fileInput returns the input that the flags give, or the usual one of the file.
 func (o estimateOptions) fileInput(c *checkpoint.File) (estimate.Option, error) {
-	length := o.seq
+	texts, length := max(o.batch, 1), o.seq
 	if cache, err := o.fileCache(c); o.serve && err == nil {
-		length = o.prompt(cache.ContextLength)
+		texts, length = o.step(cache.ContextLength)
 	}
-	input, err := c.Input(max(o.batch, 1), length)
+	input, err := c.Input(texts, length)
 	if errors.Is(err, checkpoint.ErrNoArchitecture) {
 		err = fmt.Errorf("%w: put its config.json beside it", err)
 	}

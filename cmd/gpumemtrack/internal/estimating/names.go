@@ -60,7 +60,7 @@ var fileEndings = []string{".gguf", ".safetensors", ".json", ".bin", ".pt", ".pt
 // mean the same.
 var quantizations = []struct{ word, flags string }{
 	{"awq", "--quantize awq"}, {"gptq", "--quantize gptq"}, {"4bit", "--quantize nf4"}, {"8bit", "--quantize int8"}, {"int8", "--quantize int8"},
-	{"gguf", "--llama-cpp --serve, or the name of the GGUF file"},
+	{"gguf", "--engine llama.cpp, or the name of the GGUF file"},
 }
 
 // unknown returns the error for a name that is neither a file nor a model. It says what the user

@@ -26,13 +26,13 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 		return nil, cli.UsageError("estimate: choose --train or --serve, not both")
 	case o.fits < 0:
 		return nil, cli.UsageError("estimate: --fits cannot be negative")
-	case o.llamaCpp && !o.serve:
-		return nil, cli.UsageError("estimate: --llama-cpp is for --serve")
-	case o.images.count > 0 && o.llamaCpp:
+	case o.chunk > 0 && o.batched > 0:
+		return nil, cli.UsageError("estimate: choose --prefill-chunk, tokens of each text, or --max-batched-tokens, those of all texts")
+	case o.images.count > 0 && o.engine.isLlama():
 		return nil, cli.UsageError("estimate: --images is about PyTorch: --mmproj counts the weights of llama.cpp's projector")
 	case o.images.count == 0 && o.images.size != pixels{}:
 		return nil, cli.UsageError("estimate: --image-size needs --images; --image is the size of those that a model of images alone reads or makes")
-	case o.cpu && o.llamaCpp:
+	case o.cpu && o.engine.isLlama():
 		return nil, cli.UsageError("estimate: --cpu is about PyTorch: --gpu-layers 0 keeps llama.cpp's layers on the CPU")
 	case o.searches() > 1:
 		return nil, cli.UsageError("estimate: choose one of --max-batch, --max-context-length, --max-gpu-layers, --min-replicas and --best-quantization")
@@ -144,8 +144,8 @@ func (o estimateOptions) quantization() ([]estimate.Option, error) {
 		base = "nf4"
 	case o.loss.base == "":
 		return nil, nil
-	case o.qlora || o.quantize || o.llamaCpp:
-		return nil, cli.UsageError("estimate: --quantize goes with none of --qlora, --llama-cpp and --best-quantization")
+	case o.qlora || o.quantize || o.engine.isLlama():
+		return nil, cli.UsageError("estimate: --quantize goes with none of --qlora, --engine llama.cpp and --best-quantization")
 	}
 	return []estimate.Option{estimate.Quantized{Base: base}}, nil
 }
@@ -372,35 +372,39 @@ func (o estimateOptions) tokens(usual int) int {
 // piece is the number of tokens of a prompt that llama.cpp processes at once.
 const piece = 512
 
-// prompt returns how many tokens of a prompt run at once: all of them, as in transformers'
-// generate, unless --prefill-chunk says otherwise. For llama.cpp its compute buffer replaces their
-// activations.
-func (o estimateOptions) prompt(tokens int) int {
+// step returns how many texts, of the batch, and how many tokens of each run at once when their prompts are processed: all,
+// as in transformers' generate, unless --prefill-chunk bounds the tokens of each or --max-batched-tokens those of all
+// together. For llama.cpp its compute buffer replaces their activations.
+func (o estimateOptions) step(tokens int) (texts, each int) {
+	texts = max(o.batch, 1)
 	switch {
-	case o.llamaCpp:
-		return min(tokens, piece)
+	case o.engine.isLlama():
+		return texts, min(tokens, piece)
 	case o.chunk > 0:
-		return min(tokens, o.chunk)
+		return texts, min(tokens, o.chunk)
+	case o.batched > 0:
+		texts = min(texts, (o.batched-1)/max(1, tokens)+1)
+		return texts, min(tokens, (o.batched-1)/texts+1)
 	}
-	return tokens
+	return texts, tokens
 }
 
 // input returns the option for the text that the flags ask for.
 func (o estimateOptions) input(usual int) estimate.Option {
-	length := o.tokens(usual)
+	texts, length := max(o.batch, 1), o.tokens(usual)
 	if o.serve {
-		length = o.prompt(length)
+		texts, length = o.step(length)
 	}
-	return estimate.Tokens(max(o.batch, 1), length)
+	return estimate.Tokens(texts, length)
 }
 
 // cache sets how keys and values are stored, from the flags: --kv names one type for both, or k=TYPE and v=TYPE. Unless
-// llama.cpp serves, which allocates its cache ahead, tokens are appended as in transformers.
+// the engine allocates its cache ahead, tokens are appended as in transformers.
 func (o estimateOptions) cache(c *estimate.KVConfig, published alloc.DType) error {
 	c.DType = o.cacheType(published)
 	c.FixedType = c.DType
-	if !o.llamaCpp {
-		c.Prompt = o.prompt(c.ContextLength)
+	if c.Static = o.engine.Pool; !c.Static {
+		_, c.Prompt = o.step(c.ContextLength)
 	}
 	if o.kv == "" {
 		return nil
@@ -458,7 +462,7 @@ type llamaModel interface {
 // servingOptions returns the options for keys and values and, if llama.cpp is selected, its own.
 func (o estimateOptions) servingOptions(cache estimate.KVConfig, m llamaModel, e *estimated) ([]estimate.Option, error) {
 	e.Context = cache.ContextLength
-	if !o.llamaCpp {
+	if !o.engine.isLlama() {
 		return []estimate.Option{cache}, nil
 	}
 	projector, err := o.llama.projectorSize()

@@ -40,13 +40,13 @@ func TestEstimateQuantize(t *testing.T) {
 
 func TestEstimateLossAndQuantizeSayWhatIsWrong(t *testing.T) {
 	for flags, want := range map[string]string{
-		"gpt2 --train --loss mse":                                "want one of usual, fused, liger, cce, trl, torchtitan, sum, none",
-		"gpt2 --train --loss-chunks 0":                           "want 1 or more",
-		"resnet50 --train --loss fused":                          "for models that predict the next token",
-		"gpt2 --train --loss sum --loss-chunks 2":                "--loss sum has no chunks",
-		"gpt2 --quantize q4":                                     "want one of nf4, nf4-double",
-		"gpt2 --train --lora 8 --qlora --quantize nf4":           "goes with none of --qlora",
-		"llama-3-8b --serve --llama-cpp --seq 64 --quantize nf4": "goes with none of --qlora, --llama-cpp",
+		"gpt2 --train --loss mse":                                       "want one of usual, fused, liger, cce, trl, torchtitan, sum, none",
+		"gpt2 --train --loss-chunks 0":                                  "want 1 or more",
+		"resnet50 --train --loss fused":                                 "for models that predict the next token",
+		"gpt2 --train --loss sum --loss-chunks 2":                       "--loss sum has no chunks",
+		"gpt2 --quantize q4":                                            "want one of nf4, nf4-double",
+		"gpt2 --train --lora 8 --qlora --quantize nf4":                  "goes with none of --qlora",
+		"llama-3-8b --serve --engine llama.cpp --seq 64 --quantize nf4": "goes with none of --qlora, --engine llama.cpp",
 	} {
 		var stdout, stderr bytes.Buffer
 		assert.Equal(t, cli.ExitUsage, run(strings.Fields("estimate "+flags), nil, &stdout, &stderr), flags)

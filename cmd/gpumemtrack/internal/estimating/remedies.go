@@ -173,7 +173,7 @@ func (s *search) mayFit(about string, cs changes) bool {
 func (s *search) needs(cs changes) (n alloc.Bytes, ok bool) {
 	s.tried++
 	changed := s.with(cs)
-	if !changed.llamaCpp {
+	if !changed.engine.isLlama() {
 		onCPU := changed
 		onCPU.cpu = true
 		if r, err := onCPU.estimate(s.name); err == nil && len(r.Inputs) > 0 && r.Memory().Peak.Bytes > s.o.fits {
@@ -247,7 +247,7 @@ func (s *search) changes() changes {
 	if g, _ := o.generation(); o.loading == "" && g != "" && !o.cpu {
 		all = append(all, change{"context", 1, "--cuda-loading lazy", "kernels that CUDA loads when they are used (CUDA_MODULE_LOADING=LAZY)"})
 	}
-	if r.Params.Count > 0 && r.Params.Bytes >= 4*alloc.Bytes(r.Params.Count) && o.autocast == "" && !o.llamaCpp {
+	if r.Params.Count > 0 && r.Params.Bytes >= 4*alloc.Bytes(r.Params.Count) && o.autocast == "" && !o.engine.isLlama() {
 		half := "bfloat16"
 		if g, _ := o.generation(); g == "pascal" || g == "volta" || g == "turing" {
 			half = "float16" // these have no bfloat16
@@ -262,7 +262,7 @@ func (s *search) changes() changes {
 	switch {
 	case o.train:
 		return append(append(all, s.trainedOtherwise()...), s.moreDevices()...)
-	case o.llamaCpp:
+	case o.engine.isLlama():
 		return append(all, s.servedOtherwise()...)
 	}
 	if o.serve {

@@ -46,7 +46,7 @@ func TestRemedies(t *testing.T) {
 		"qwen2.5-7b --serve --batch 4 --seq 32768 --fits l4":             "512 tokens at a time",
 		"gemma-3-12b-it --serve --fits t4":                               "less precise",
 		"llama-3-8b --seq 32768 --gpu-layers 33 --fits 12GiB":            "layers on the GPU",
-		"qwen3-14b --serve --llama-cpp --fits 4080":                      "the widest of llama.cpp's quantizations",
+		"qwen3-14b --serve --engine llama.cpp --fits 4080":               "the widest of llama.cpp's quantizations",
 		"llama-3-70b --serve --fits h100":                                "8 bits",
 		"gpt2 --batch 8 --gpu ampere --fits 4.5GiB":                      "CUDA_MODULE_LOADING=LAZY",
 		"flux.1-dev --fits 4090":                                         "4 bits",
@@ -157,7 +157,7 @@ func TestAnswer(t *testing.T) {
 func BenchmarkRemedies(b *testing.B) {
 	for name, args := range map[string]string{
 		"train": "llama-3-70b --train --batch 8 --seq 4096 --fits h100", "serve": "llama-3-70b --serve --batch 32 --seq 4096 --fits 24GiB",
-		"llama.cpp": "llama-3-70b --serve --llama-cpp --batch 32 --seq 8192 --fits 4090",
+		"llama.cpp": "llama-3-70b --serve --engine llama.cpp --batch 32 --seq 8192 --fits 4090",
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

@@ -37,7 +37,7 @@ func TestEstimateWeightsOfAnUnknownFamily(t *testing.T) {
 		{"--fits 1KiB", cli.ExitUnfit, []string{"726 parameters"}, "does not fit in 1.0 KiB: its weights alone take 1.6 KiB"},
 		{"--fits 24GiB --weights-only", 0, []string{"The weights fit in 24.0 GiB."}, ""},
 		{"--fits 24GiB --max-batch", cli.ExitFailed, nil, "no input"},
-		{"--serve --llama-cpp", cli.ExitFailed, nil, "is none of"},
+		{"--serve --engine llama.cpp", cli.ExitFailed, nil, "is none of"},
 	} {
 		var stdout, stderr bytes.Buffer
 		assert.Equal(t, c.code, run(append([]string{"estimate", savedFiles + "unknown"}, strings.Fields(c.flags)...), nil, &stdout, &stderr), c.flags)

@@ -1,0 +1,125 @@
+package estimating
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/internal/engines"
+)
+
+// engineOptions say which engine runs or trains the model. Its defaults are values of other flags.
+type engineOptions struct {
+	name    string // --engine
+	release string // --engine-version
+
+	engines.Engine                   // the zero value if no engine is named
+	defaults       []engines.Default // those that were set
+}
+
+func (o *engineOptions) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&o.name, "engine", "", "`ENGINE` whose defaults count: llama.cpp, vllm and others")
+	flags.StringVar(&o.release, "engine-version", "", "with --engine: its `RELEASE`, such as 0.26 or b6325 (default: today's)")
+}
+
+// isLlama reports whether llama.cpp serves the model.
+func (o engineOptions) isLlama() bool { return o.Name == llamaCpp }
+
+// llamaCpp is the name of the engine that the flags of onlyLlama choose.
+const llamaCpp = "llama.cpp"
+
+// choose finds the engine, and whether it serves or trains.
+func (o *engineOptions) choose(given func(flag string) bool, serve, train *bool) error {
+	if i := slices.IndexFunc(onlyLlama, given); i >= 0 && o.name == "" && !*train {
+		o.name = llamaCpp
+	} else if i >= 0 && o.name != "" && !strings.EqualFold(o.name, llamaCpp) {
+		return cli.UsageError("estimate: --%s is about llama.cpp: leave it or --engine %s out", onlyLlama[i], o.name)
+	}
+	switch {
+	case o.name == "" && o.release != "":
+		return cli.UsageError("estimate: --engine-version needs --engine, whose release it is")
+	case o.name == "":
+		return nil
+	case o.release != "" && !engines.IsRelease(o.release):
+		return cli.UsageError("estimate: --engine-version %s: want a release such as 0.26.1 or b6325", o.release)
+	}
+	e, err := engines.Named(o.name)
+	switch {
+	case err != nil:
+		return cli.UsageError("estimate: --engine: %w", err)
+	case *serve && !e.Serves:
+		return cli.UsageError("estimate: %s trains models: leave --serve out", e.Title)
+	case *train && !e.Trains:
+		return cli.UsageError("estimate: %s serves models: leave --train out", e.Title)
+	}
+	o.Engine = e
+	*serve, *train = *serve || !e.Trains, *train || !e.Serves
+	return nil
+}
+
+// apply gives flags that are not given the values that the engine has for them.
+func (o *engineOptions) apply(flags *pflag.FlagSet, run engines.Run) {
+	run.Release = o.release
+	o.defaults = o.For(run, flags.Changed)
+	for _, d := range o.defaults {
+		if err := flags.Lookup(d.Flag).Value.Set(d.Value); err != nil {
+			panic(fmt.Sprintf("engines: %s --%s %s: %v", o.Name, d.Flag, d.Value, err)) // it is a part of the program
+		}
+	}
+}
+
+// sets reports whether the engine gave a flag its value.
+func (o *engineOptions) sets(flag string) bool {
+	return slices.ContainsFunc(o.defaults, func(d engines.Default) bool { return d.Flag == flag })
+}
+
+// engineDefaults lists the defaults of all engines.
+func engineDefaults() string {
+	var b strings.Builder
+	b.WriteString("--engine gives these flags the values that the engine has for them, unless they\nare given:\n")
+	for _, name := range engines.Names() {
+		e, _ := engines.Named(name)
+		fmt.Fprintf(&b, "%s (%s %s)\n", e.Name, e.Title, e.Latest)
+		for _, d := range e.Defaults {
+			fmt.Fprintf(&b, "  --%s %s%s\n", d.Flag, d.Value, onlyWhere(d))
+		}
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// onlyWhere says where a default holds.
+func onlyWhere(d engines.Default) string {
+	var all []string
+	if d.Since != "" {
+		all = append(all, "since "+d.Since)
+	}
+	if d.Before != "" {
+		all = append(all, "before "+d.Before)
+	}
+	if d.Memory > 1 {
+		all = append(all, fmt.Sprintf("GPUs of %v or more", d.Memory))
+	}
+	if d.Except != "" {
+		all = append(all, "but "+d.Except)
+	}
+	if d.Unless != "" {
+		all = append(all, "without --"+d.Unless)
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(all, ", ")
+}
+
+// flagsOf returns a flag and its value as words of a command line.
+func flagsOf(set *pflag.FlagSet, name, value string) []string {
+	if f := set.Lookup(name); f != nil && f.NoOptDefVal != "" { // it takes no word after it
+		return []string{"--" + name + "=" + value}
+	}
+	return []string{"--" + name, value}
+}

@@ -1,0 +1,72 @@
+package estimating
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/internal/engines"
+)
+
+// The defaults of every engine are flags of the command, and give the same answer when they are given.
+func TestEveryEngine(t *testing.T) {
+	for _, name := range engines.Names() {
+		for _, mode := range []string{"--serve", "--train"} {
+			e, err := engines.Named(name)
+			require.NoError(t, err)
+			args := "qwen3-0.6b --seq 512 --engine " + name + " " + mode
+			if mode == "--serve" && !e.Serves || mode == "--train" && !e.Trains {
+				var out, stderr bytes.Buffer
+				assert.Equal(t, cli.ExitUsage, run(strings.Fields("estimate "+args), nil, &out, &stderr), args)
+				assert.Contains(t, stderr.String(), "leave "+mode+" out", args)
+				continue
+			}
+			assumed := estimateJSON(t, args)
+			said := estimateJSON(t, args+" "+strings.Join(assumed.Assumed, " "))
+			assert.Empty(t, said.Assumed, args)
+			assert.Equal(t, assumed.Report.Memory(), said.Report.Memory(), args)
+		}
+	}
+}
+
+func TestEngineAndItsFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"--engine tgi":                                     `no engine is named "tgi": want one of transformers, llama.cpp`,
+		"--engine-version 0.9":                             "--engine-version needs --engine",
+		"--engine vllm --engine-version x":                 "want a release such as 0.26.1 or b6325",
+		"--engine vllm --slots 4":                          "--slots is about llama.cpp",
+		"--prefill-chunk 4 --max-batched-tokens 8 --serve": "choose --prefill-chunk",
+	} {
+		var out, stderr bytes.Buffer
+		assert.Equal(t, cli.ExitUsage, run(strings.Fields("estimate qwen3-0.6b --seq 64 "+args), nil, &out, &stderr), args)
+		assert.Contains(t, stderr.String(), want, args)
+	}
+	var out, stderr bytes.Buffer
+	require.Zero(t, run(strings.Fields("estimate qwen3-0.6b --seq 64 --engine vllm --gpu h100"), nil, &out, &stderr), stderr.String())
+	assert.Contains(t, out.String(), "Assumed, as not given: --batch 1 --dtype bfloat16; --max-batched-tokens 8192 by default of vLLM 0.33.0\n")
+}
+
+// Tokens of a step are those of all texts, so that activations do not grow with the batch.
+func TestTokensOfAStep(t *testing.T) {
+	of := func(flags string) (alloc.Shape, alloc.Bytes) {
+		m := estimateJSON(t, "qwen3-0.6b --serve --max-batched-tokens 2048 "+flags)
+		return m.Report.Inputs[0], m.Report.Inference.Cache
+	}
+	one, kept := of("--seq 4096")
+	assert.Equal(t, alloc.Shape{1, 2048}, one)
+	for flags, want := range map[string]alloc.Shape{
+		"--seq 4096 --batch 32": {1, 2048}, "--seq 100 --batch 8": {8, 100}, "--seq 100 --batch 64": {21, 98}, "--seq 1500 --batch 4": {2, 1024},
+	} {
+		shape, _ := of(flags)
+		assert.Equal(t, want, shape, flags)
+	}
+	_, all := of("--seq 4096 --batch 32")
+	assert.Equal(t, 32*kept, all)
+	pool := estimateJSON(t, "gemma-3-1b-it --engine vllm --seq 8192 --batch 4").Report.Inference
+	assert.Equal(t, pool.Cache, pool.CachePeak, "nothing is appended in a pool")
+}

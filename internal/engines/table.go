@@ -1,0 +1,72 @@
+package engines
+
+import "github.com/gpumemtrack/gpumemtrack/alloc"
+
+// table has the engines. Each default names the file and the function that sets it, in the engine's repository. Builds of
+// llama.cpp are those of the day on which a pull request was merged.
+var table = []Engine{
+	{
+		Name: "transformers", Title: "transformers", Latest: "5.24.0", Serves: true, Trains: true,
+		Defaults: []Default{
+			{Flag: "batch", Value: "8", Mode: train, Setting: "per_device_train_batch_size", Source: trainingArguments},
+			{Flag: "optimizer", Value: "adamw", Mode: train, Setting: "optim", Source: trainingArguments},
+			{Flag: "optimizer-form", Value: "foreach", Mode: train, Setting: "optim adamw_torch", Source: trainingArguments},
+			{Flag: "optimizer-form", Value: "fused", Mode: train, Setting: "optim adamw_torch_fused, with PyTorch 2.8", Source: trainingArguments, Since: "4.54"},
+			{Flag: "zero-grad", Value: "first", Mode: train, Setting: "zero_grad after the step", Source: "src/transformers/trainer.py, Trainer._run_epoch"},
+			{Flag: "hold-output", Value: "dropped", Mode: train, Setting: "compute_loss returns the loss alone", Source: "src/transformers/trainer.py, Trainer.compute_loss"},
+		},
+	},
+	{
+		Name: "llama.cpp", Title: "llama.cpp", Latest: "0.5.0", Serves: true, Pool: true,
+		Defaults: []Default{
+			{Flag: "ubatch", Value: "512", Setting: "--ubatch-size", Source: "common/common.h, common_params"},
+			{Flag: "flash-attention", Value: "false", Setting: "--flash-attn", Source: "common/common.h, common_params", Before: "b6325"},
+			{Flag: "flash-attention", Value: "true", Setting: "--flash-attn auto", Source: "common/common.h, common_params (pull request 15434)", Since: "b6325"},
+			{Flag: "slots", Value: "1", Setting: "--parallel", Source: "common/common.h, common_params", Before: "b6924"},
+			{Flag: "slots", Value: "4", Setting: "--parallel -1", Source: "tools/server/server.cpp, main (pull request 16736)", Since: "b6924"},
+			{Flag: "kv-unified", Value: "true", Setting: "no cache for each sequence", Source: "src/llama-context.cpp, llama_context", Before: "b5906"},
+			{Flag: "kv-unified", Value: "false", Setting: "--kv-unified", Source: "common/common.h, common_params (pull request 14363)", Since: "b5906"},
+			{Flag: "kv-unified", Value: "true", Setting: "--parallel -1", Source: "tools/server/server.cpp, main (pull request 16736)", Since: "b6924", Unless: "slots"},
+		},
+	},
+	{
+		Name: "vllm", Title: "vLLM", Latest: "0.33.0", Serves: true, Pool: true,
+		Defaults: []Default{
+			{Flag: "max-batched-tokens", Value: "2048", Setting: "--max-num-batched-tokens", Source: batchDefaults, Unless: "prefill-chunk"},
+			{Flag: "max-batched-tokens", Value: "8192", Setting: "--max-num-batched-tokens", Source: batchDefaults, Unless: "prefill-chunk", Memory: 70 * alloc.GiB, Except: "a100"},
+			{Flag: "max-batched-tokens", Value: "16384", Setting: "--max-num-batched-tokens", Source: batchDefaults, Unless: "prefill-chunk", Memory: 160 * alloc.GiB, Since: "0.33"},
+		},
+	},
+	{
+		Name: "sglang", Title: "SGLang", Latest: "0.5.23", Serves: true, Pool: true,
+		Defaults: []Default{
+			{Flag: "max-batched-tokens", Value: "4096", Setting: "--chunked-prefill-size", Source: gpuMemorySettings, Unless: "prefill-chunk"},
+			{Flag: "max-batched-tokens", Value: "2048", Setting: "--chunked-prefill-size", Source: gpuMemorySettings, Unless: "prefill-chunk", Memory: 1},
+			{Flag: "max-batched-tokens", Value: "4096", Setting: "--chunked-prefill-size", Source: gpuMemorySettings, Unless: "prefill-chunk", Memory: 20 * alloc.GiB},
+			{Flag: "max-batched-tokens", Value: "8192", Setting: "--chunked-prefill-size", Source: gpuMemorySettings, Unless: "prefill-chunk", Memory: 60 * alloc.GiB},
+			{Flag: "max-batched-tokens", Value: "16384", Setting: "--chunked-prefill-size", Source: gpuMemorySettings, Unless: "prefill-chunk", Memory: 160 * alloc.GiB},
+		},
+	},
+	{
+		Name: "torchtitan", Title: "torchtitan", Latest: "0.3.0", Trains: true,
+		Defaults: []Default{
+			{Flag: "batch", Value: "8", Setting: "training.local_batch_size", Source: "torchtitan/config/configs.py, TrainingConfig"},
+			{Flag: "optimizer", Value: "adamw", Setting: "optimizer.name", Source: "torchtitan/components/optimizer.py, OptimizersContainer.Config"},
+			{Flag: "optimizer-form", Value: "fused", Setting: "optimizer.implementation", Source: "torchtitan/components/optimizer.py, OptimizersContainer.Config"},
+			{Flag: "autocast", Value: "bf16", Setting: "training.mixed_precision_param", Source: "torchtitan/config/configs.py, TrainingConfig"},
+			{Flag: "checkpoint", Value: "blocks", Setting: "activation_checkpoint.mode selective", Source: "torchtitan/config/configs.py, ActivationCheckpointConfig"},
+			{Flag: "checkpoint-saves", Value: "half", Setting: "activation_checkpoint.mode selective", Source: "torchtitan/distributed/activation_checkpoint.py, _apply_op_sac", Unless: "checkpoint"},
+			{Flag: "zero-grad", Value: "first", Setting: "zero_grad before the step", Source: "torchtitan/train.py, Trainer.train_step"},
+			{Flag: "hold-output", Value: "dropped", Setting: "del pred", Source: "torchtitan/train.py, Trainer.forward_backward_step"},
+		},
+	},
+}
+
+const train = "train"
+
+// Functions that set several defaults.
+const (
+	trainingArguments = "src/transformers/training_args.py, TrainingArguments"
+	batchDefaults     = "vllm/engine/arg_utils.py, EngineArgs.get_batch_defaults, of vllm serve"
+	gpuMemorySettings = "python/sglang/srt/arg_groups/memory_hook.py, handle_gpu_memory_settings"
+)
