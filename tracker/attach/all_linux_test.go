@@ -363,3 +363,121 @@ func ownMemory() alloc.Bytes {
 	fmt.Sscan(rest, &kib)
 	return kib * alloc.KiB
 }
+
+// TestAllNamesContainers: the container, the pod or the unit that a process runs in is named by its control group.
+func TestAllNamesContainers(t *testing.T) {
+	dir := driverCopy(t)
+	path := buildC(t, "-DLINKED")
+	w := newAll(t, dir, Config{})
+	const uid, id = "0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f", "0123456789ab"
+	whole := id + strings.Repeat("0", 52)
+	for group, want := range map[string]string{
+		"kubepods.slice/kubepods-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice/cri-containerd-" + whole + ".scope": "pod " + uid + ", containerd " + id,
+		"kubepods/burstable/pod" + uid + "/" + whole: "pod " + uid + ", container " + id,
+		"system.slice/docker-" + whole + ".scope":    "docker " + id,
+		"system.slice/train.service":                 "unit train.service",
+	} {
+		procs := controlGroup(t, group)
+		c := startBy(t, dir, "sh", "-c", `echo $$ >"$0" && exec "$@"`, procs, path, "leak", "1")
+		c.live(t)
+		w.Sync()
+		of := slices.DeleteFunc(w.Sources(), func(s *Source) bool { return s.Origin().PID != c.Process.Pid })
+		require.Len(t, of, 1, group)
+		assert.Equal(t, want, of[0].Origin().Container, group)
+		c.end(t) // or the group cannot be removed
+	}
+}
+
+// controlGroup makes a control group, and returns the file that moves a process into it.
+func controlGroup(t testing.TB, name string) (procs string) {
+	t.Helper()
+	own := fmt.Sprintf("gpumemtrack-%d", os.Getpid())
+	for _, root := range []string{"/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
+		procs = filepath.Join(root, own, name, "cgroup.procs")
+		err := os.MkdirAll(filepath.Dir(procs), 0o755)
+		t.Cleanup(func() { // the kernel removes what is in them
+			for folder := filepath.Dir(procs); folder != root; folder = filepath.Dir(folder) {
+				os.Remove(folder)
+			}
+		})
+		if _, missing := os.Stat(procs); err == nil && missing == nil {
+			return procs
+		}
+	}
+	t.Skip("no control group can be made here")
+	return ""
+}
+
+// TestAllWatchesFunctions: the functions of a library in place of the driver's.
+func TestAllWatchesFunctions(t *testing.T) {
+	libs, err := gpuemu.Build()
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	library, path := filepath.Join(dir, "libpool.so"), filepath.Join(dir, "pieces")
+	text, err := exec.Command(compiler(), "-g", "-O2", "-shared", "-fPIC", "-o", library, "testdata/pool.c", "-L", libs.Dir, "-lcuda").CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	text, err = exec.Command(compiler(), "-g", "-O1", "-fno-omit-frame-pointer", "-DPOOL", "-o", path, "testdata/pieces.c",
+		library, "-Wl,-rpath,"+dir, "-L"+libs.Dir, "-l:libcuda.so.1", "-lpthread").CombinedOutput()
+	require.NoError(t, err, "%s", text)
+
+	w := newAll(t, libs.Dir, Config{Functions: []string{library + ":pool_alloc(size=2,out=3),pool_free(address=2)"}})
+	c := startBy(t, libs.Dir, path)
+	want := c.live(t)
+	w.Sync()
+	live, warnings := running(w, c.Process.Pid)
+	assert.Equal(t, want, live)
+	assert.Empty(t, warnings)
+	for _, s := range w.Sources() {
+		if s.Origin().PID == c.Process.Pid {
+			assert.EqualValues(t, "pool_alloc", largest(t, s).Kind)
+		}
+	}
+	c.end(t)
+}
+
+// TestLossesOfAProcessWithoutALedger: no Source has the warning.
+func TestLossesOfAProcessWithoutALedger(t *testing.T) {
+	dir := driverCopy(t)
+	path := buildC(t, "-DLINKED")
+	w := newAll(t, dir, Config{RingBufferBytes: minRing})
+	c := startBy(t, dir, path, "pause", "leak", "1")
+	c.live(t)
+	w.Sync()
+	w.mu.Lock() // nothing is read meanwhile
+	forks := startBy(t, dir, path, slices.Repeat([]string{"fork"}, 2*minRing/100)...)
+	forks.live(t)
+	fmt.Fprintln(c.in)
+	c.live(t)
+	w.mu.Unlock()
+	w.Sync()
+	c.end(t)
+	forks.end(t)
+	assert.Eventually(t, func() bool {
+		w.Sync()
+		return slices.ContainsFunc(w.Warnings(), func(text string) bool {
+			return strings.Contains(text, fmt.Sprintf("client[%d]", c.Process.Pid)) && strings.Contains(text, "has no ledger")
+		})
+	}, time.Minute, 10*time.Millisecond)
+}
+
+// TestLossesOfAnEndThatIsLost: they are the watcher's, since nothing else has them.
+func TestLossesOfAnEndThatIsLost(t *testing.T) {
+	dir := driverCopy(t)
+	path := buildC(t, "-DLINKED")
+	w := newAll(t, dir, Config{RingBufferBytes: minRing})
+	w.mu.Lock() // nothing is read meanwhile
+	const pairs = 5000
+	flood := startBy(t, dir, path, "churn", fmt.Sprint(pairs))
+	flood.live(t)
+	forks := startBy(t, dir, path, slices.Repeat([]string{"fork"}, 2*minRing/100)...)
+	forks.live(t)
+	flood.end(t)
+	w.mu.Unlock()
+	w.Sync()
+	w.mu.Lock()
+	assert.Greater(t, w.accuracy.LostEvents, uint64(pairs))
+	w.mu.Unlock()
+	forks.end(t)
+}

@@ -128,6 +128,9 @@ func (w *Watcher) end(pid uint32, p *watchedProcess, lost uint64, now time.Durat
 	delete(w.prior, pid)
 	if p != nil {
 		p.lost(lost, p.joined)
+		if n := p.accuracy.LostEvents; n > 0 && len(p.sources) == 0 { // no Source has its warnings
+			w.accuracy.Warn(now, fmt.Sprintf("%v has no ledger: %d of its events were lost", p.origin, n))
+		}
 		p.exit(now)
 	}
 	w.mu.Unlock()

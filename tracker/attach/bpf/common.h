@@ -217,18 +217,23 @@ static INLINE struct generation *watching(word id)
 
 #include "all.h"
 
+// lose_for_all counts dropped events that are of no known process: all ledgers may be inaccurate.
+static INLINE void lose_for_all(word events)
+{
+	uint32_t count = LOST_COUNT, since = LOST_SINCE;
+	word *n = bpf_map_lookup_elem(&loss, &count), *first = bpf_map_lookup_elem(&loss, &since);
+	if (n)
+		__sync_fetch_and_add(n, events);
+	if (first && !*first)
+		*first = bpf_ktime_get_ns();
+}
+
 // lose counts an event that was dropped: where every process is watched, as one of the current
 // process.
 static INLINE void lose(void)
 {
-	if (lose_of(bpf_get_current_pid_tgid()))
-		return;
-	uint32_t count = LOST_COUNT, since = LOST_SINCE;
-	word *n = bpf_map_lookup_elem(&loss, &count), *first = bpf_map_lookup_elem(&loss, &since);
-	if (n)
-		__sync_fetch_and_add(n, 1);
-	if (first && !*first)
-		*first = bpf_ktime_get_ns();
+	if (!lose_of(bpf_get_current_pid_tgid()))
+		lose_for_all(1);
 }
 
 // scratch_in_use returns the scratch buffer that an earlier program of the chain filled. NULL if

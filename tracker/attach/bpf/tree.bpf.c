@@ -105,12 +105,16 @@ static INLINE void leave_all(word id)
 	bpf_map_delete_elem(&shares, &pid);
 }
 
-// report_exit writes the event of the end of a thread, with the losses of its process.
+// report_exit writes the event of the end of a thread, with the losses of its process. If it is
+// dropped, the reader may never have seen the process.
 static INLINE void report_exit(word id, bool last)
 {
 	struct event *e = reserve(id, 0, EXITED, SHORT_SIZE);
-	if (!e)
+	if (!e) {
+		if (last)
+			lose_for_all(lost_of(id));
 		return;
+	}
 	describe(e, last, 0);
 	if (last)
 		e->args[5] = lost_of(id);
