@@ -5,7 +5,12 @@
 // blocks. How many tokens the pool holds is not the sum over the layers: layers of different kinds share blocks, and
 // engines round, pad and set tokens aside. So each engine has a planner of its own here.
 //
-// A planner starts from the CacheSpecs of a model, which package checkpoint and package zoo have of theirs. All functions may be called from several
+//	file, err := checkpoint.Open("Qwen3-Next-80B-A3B-Instruct")
+//	specs, err := file.CacheSpecs()
+//	plan, err := serving.VLLM{MaxModelLen: 32768}.Plan(specs, 40*alloc.GiB)
+//	fmt.Println(plan.Blocks, plan.Tokens, plan.Requests)
+//
+// The CacheSpecs of a model are a method of package checkpoint's files and of package zoo's models. All functions may be called from several
 // goroutines.
 package serving
 
