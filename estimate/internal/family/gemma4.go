@@ -27,6 +27,7 @@ var Gemma4 = &Family{
 type global struct {
 	heads, size  int  // of keys and values
 	keysOnly     bool // values are keys before their norm
+	both         bool // in blocks with a window, tokens of an image attend to later ones of it
 	doubled      bool // blocks that borrow keys and values have an MLP twice as wide
 	vocab, inner int  // embeddings for each block; an inner of 0 means none
 }
@@ -56,6 +57,7 @@ func gemma4Attention(c Transformer, a *layer.Attention) {
 	if own.size != c.HeadWidth() {
 		a.Rotations = 1 // one table for each width
 	}
+	a.Masked = own.both && a.Window > 0 && c.runsTower()
 	if a.Window == 0 {
 		a.HeadSize, a.KVHeads, a.KeysOnly = own.size, own.heads, own.keysOnly
 	}
@@ -147,8 +149,12 @@ func readGemma4(c *Config, a *Model) {
 	if n := len(last); n > 0 {
 		last[n-1] &^= Windowed // as transformers does
 	}
-	own := &global{doubled: c.Flag("use_double_wide_mlp", false), keysOnly: c.Flag("attention_k_eq_v", false), heads: a.KVHeads}
+	const mask = "use_bidirectional_attention"
+	own := &global{both: string(c.file[mask]) == `"vision"`, doubled: c.Flag("use_double_wide_mlp", false), keysOnly: c.Flag("attention_k_eq_v", false), heads: a.KVHeads}
 	a.Own = own
+	if own.both {
+		c.Harmless(mask) // it is read above; other values change more
+	}
 	gemma4Heads(c, a, own)
 	if own.inner = c.Whole("hidden_size_per_layer_input", 256); own.inner != 0 {
 		c.Bounded(&own.inner, "hidden_size_per_layer_input", own.inner)

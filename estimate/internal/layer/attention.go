@@ -46,6 +46,7 @@ type Attention struct {
 	// nothing.
 	Beside func(projection string, x tape.Tensor) tape.Tensor
 
+	Projection    func(Linear) tape.Layer          // wraps the projections; nil leaves them as they are
 	HeadNorm      func(heads, size int) tape.Layer // the norm of queries and keys, instead of RMSNorm
 	Sliced        bool                             // Packed queries, keys and values are taken by slicing, not by a split
 	Clipped       bool                             // queries, keys and values are clamped in place
@@ -145,12 +146,12 @@ func (l Attention) Declare(d *tape.Declaration) {
 	if l.Packed {
 		d.Layer(n.Packed, packed)
 	} else {
-		d.Layer(n.Q, q)
+		d.Layer(n.Q, wrapped(l.Projection, q))
 	}
 	if !l.Packed && !l.Borrowed {
-		d.Layer(n.K, l.keys(narrow))
+		d.Layer(n.K, wrapped(l.Projection, l.keys(narrow)))
 		if !l.KeysOnly {
-			d.Layer(n.V, narrow)
+			d.Layer(n.V, wrapped(l.Projection, narrow))
 		}
 	}
 	if l.QKNorm != NoQKNorm {
@@ -160,7 +161,7 @@ func (l Attention) Declare(d *tape.Declaration) {
 		}
 	}
 	if n.Out != "" {
-		d.Layer(n.Out, out)
+		d.Layer(n.Out, wrapped(l.Projection, out))
 	}
 	if l.Sinks {
 		d.Param("sinks", l.Heads)
@@ -193,7 +194,15 @@ func (l Attention) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 		return y
 	}
 	_, _, _, out := l.part()
-	return t.Call(name, out, y)
+	return t.Call(name, wrapped(l.Projection, out), y)
+}
+
+// wrapped returns a projection within what wraps it, if anything does.
+func wrapped(by func(Linear) tape.Layer, projection Linear) tape.Layer {
+	if by == nil {
+		return projection
+	}
+	return by(projection)
 }
 
 // encodePositions rotates queries and keys by their positions, and then norms them if NormLast.
@@ -322,7 +331,7 @@ func (l Attention) queries(t *tape.Tape, x tape.Tensor) tape.Tensor {
 
 // sum returns a projection of x, and what is added to it.
 func (l Attention) sum(t *tape.Tape, name string, projection Linear, x tape.Tensor) tape.Tensor {
-	y := t.Call(name, projection, x)
+	y := t.Call(name, wrapped(l.Projection, projection), x)
 	if l.Beside == nil {
 		return y
 	}
