@@ -241,6 +241,14 @@ type Sharding struct {
 	// from 0, keeps the activations of min(Pipeline - i, MicroBatches) of them
 	// (arXiv:2104.04473, section 2.2).
 	MicroBatches int
+	// Sequence divides the tokens of what Tensor leaves whole among the same devices: the inputs of blocks, norms and
+	// dropouts (sequence parallelism, arXiv:2205.05198, section 4.2.2). Split layers gather their input:
+	//
+	//   - "again": in the forward pass and again in the backward pass, as Megatron-LM's --sequence-parallel does
+	//     (core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication);
+	//   - "kept": once, and keep it, as PyTorch's DTensor does (torch.distributed.tensor.parallel, PrepareModuleInput),
+	//     and with it torchtitan.
+	Sequence string
 }
 
 // Apply is the method of an Option.

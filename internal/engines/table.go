@@ -57,6 +57,8 @@ var table = []Engine{
 			{Flag: "checkpoint", Value: "blocks", Setting: "activation_checkpoint.mode selective", Source: "torchtitan/config/configs.py, ActivationCheckpointConfig"},
 			{Flag: "checkpoint-saves", Value: "half", Setting: "activation_checkpoint.mode selective", Source: "torchtitan/distributed/activation_checkpoint.py, _apply_op_sac", Unless: "checkpoint"},
 			{Flag: "zero-grad", Value: "first", Setting: "zero_grad before the step", Source: "torchtitan/train.py, Trainer.train_step"},
+			{Flag: "loss", Value: "torchtitan", Setting: "loss ChunkedLossWrapper", Source: "torchtitan/models/llama3/config_registry.py, and those of the other models", Since: "0.3"},
+			{Flag: "sp", Value: "kept", Setting: "parallelism.enable_sequence_parallel", Source: "torchtitan/config/configs.py, ParallelismConfig"},
 			{Flag: "hold-output", Value: "dropped", Setting: "del pred", Source: "torchtitan/train.py, Trainer.forward_backward_step"},
 		},
 	},

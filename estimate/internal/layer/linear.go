@@ -55,12 +55,19 @@ func (l Linear) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 		x = t.Copy(x)
 	}
 	shape := t.Resized(x.Shape, l.Out)
-	reads := []tape.Tensor{x}
 	o := tape.Op{
-		In: reads, Shape: shape, DType: t.Computes(), Params: true, Keep: t.ForWeights(reads),
+		Shape: shape, DType: t.Computes(), Params: true,
 		Split: l.Split == ByColumns && t.Cfg.Sharding.Tensor > 1, Gather: l.Split == ByRows,
 		FLOPs: setting.Flops(shape, l.In, 2), As: tape.AddMM,
 	}
+	switch l.Split {
+	case ByColumns:
+		x = tape.EntersSplit(t, &o, x)
+	case ByRows:
+		tape.LeavesSplit(t, &o, o.DType)
+	}
+	o.In = []tape.Tensor{x}
+	o.Keep = t.ForWeights(o.In)
 	if l.NoBias {
 		o.As = tape.MM
 	}
@@ -174,10 +181,14 @@ func (l Embedding) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 		t.Failf("input is of %v: want int64 or int32, such as Tokens gives", x.DType)
 	}
 	reads := []tape.Tensor{x}
-	return t.Op(tape.Op{
+	o := tape.Op{
 		In: reads, Shape: append(slices.Clone(x.Shape), l.Dim), DType: t.Activation(),
 		Params: true, Keep: t.ForWeights(reads),
-	})
+	}
+	if l.Split {
+		tape.LeavesSplit(t, &o, o.DType)
+	}
+	return t.Op(o)
 }
 
 // Learned adds a learned tensor to its input, broadcast over the batch, as

@@ -223,6 +223,7 @@ func (l HeadLoss) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 // logits returns the logits of all chunks, which exist before the first loss. Each makes a gradient
 // of the weight, which is added to the others'.
 func (l HeadLoss) logits(t *tape.Tape, x tape.Tensor) []tape.Tensor {
+	x = tape.Gathered(t, x)
 	length := x.Shape[1]
 	each := (length-1)/max(1, min(l.Chunks, length)) + 1
 	var all []tape.Tensor
@@ -253,7 +254,7 @@ func (l HeadLoss) atOnce(t *tape.Tape, x tape.Tensor) tape.Tensor {
 // joined begins the operation of a head and its loss, and returns the number of tokens.
 func (l HeadLoss) joined(t *tape.Tape, x tape.Tensor) (o tape.Op, tokens int) {
 	Ran.Of(t).Multiplies = true
-	x = t.Lower(x)
+	x = t.Lower(tape.Gathered(t, x))
 	tokens = int(min(setting.FLOPs(x.Shape[:2]...), setting.MaxField))
 	o = tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{}, DType: alloc.Float32, Params: true, FLOPs: setting.Flops(alloc.Shape{tokens, l.Out}, l.In, 6)}
 	t.Cast(&o, l.Out, l.In)

@@ -300,6 +300,8 @@ func declareExpert(d *tape.Declaration, p tape.Param) {
 // Visit sorts the tokens by expert, runs the experts and puts the tokens back into order. gate
 // computes the middle of the MLP from the first projection.
 func (l MoE) Visit(t *tape.Tape, x tape.Tensor, gate func(both tape.Tensor) tape.Tensor, bias bool) tape.Tensor {
+	in := x
+	x = tape.Gathered(t, x)
 	tokens := l.Tokens(t, x)
 	visits := tokens * setting.Or(l.TopK, 2)
 	if visits > setting.MaxField {
@@ -312,8 +314,8 @@ func (l MoE) Visit(t *tape.Tape, x tape.Tensor, gate func(both tape.Tensor) tape
 		KeepOwn: []tape.Own{{Shape: alloc.Shape{l.Experts}, DType: alloc.Int32}}, FLOPs: setting.FLOPs(visits, l.up(), l.Hidden, 2),
 	}, bias)
 	middle := gate(both)
-	down := l.project(t, middle, "down_proj", tape.Op{Shape: selected.Shape, Gather: true, Apart: true, FLOPs: setting.FLOPs(visits, l.Hidden, l.FFN, 2)}, bias)
-	y := t.In(x.DType, l.gather(t, down, x.Shape, order))
+	down := l.project(t, middle, "down_proj", tape.Op{Shape: selected.Shape, Gather: true, Whole: true, Apart: true, FLOPs: setting.FLOPs(visits, l.Hidden, l.FFN, 2)}, bias)
+	y := t.In(in.DType, l.gather(t, down, in.Shape, order))
 	t.Hold(selected, down)
 	return y
 }
@@ -347,5 +349,5 @@ func (l MoE) gather(t *tape.Tape, down tape.Tensor, shape alloc.Shape, order tap
 		In: []tape.Tensor{down, scores}, Shape: down.Shape, DType: wide, Keep: []tape.Tensor{down}, KeepOwn: []tape.Own{{Shape: alloc.Shape{down.Dim(0), 1}, DType: scores.DType}},
 	})
 	sorted := t.Op(tape.Op{In: []tape.Tensor{weighted}, Shape: down.Shape, KeepOwn: []tape.Own{order}})
-	return t.Op(tape.Op{In: []tape.Tensor{sorted}, Shape: shape})
+	return t.Op(tape.Op{In: []tape.Tensor{sorted}, Shape: shape, Scatter: true})
 }

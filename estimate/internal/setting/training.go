@@ -415,7 +415,15 @@ type Sharding struct {
 	Tensor       int
 	Pipeline     int
 	MicroBatches int
+	Sequence     string
 }
+
+// How layers that tensor parallelism splits read inputs of which each device holds its part of the tokens; there is no
+// sequence parallelism if it is empty.
+const (
+	SequenceKept  = "kept"  // the backward pass keeps the gathered input
+	SequenceAgain = "again" // the backward pass gathers the input again
+)
 
 // maxDevices bounds the number of devices in each kind of sharding.
 const maxDevices = 1 << 20
@@ -424,6 +432,9 @@ const maxDevices = 1 << 20
 func (s *Sharding) check() error {
 	if s.ZeRO < 0 || s.ZeRO > 3 {
 		return fmt.Errorf("estimate sharding: ZeRO is %d: want a stage from 0 to 3", s.ZeRO)
+	}
+	if err := word("estimate sharding: Sequence", s.Sequence, SequenceKept, SequenceAgain); err != nil {
+		return err
 	}
 	s.Data, s.Tensor, s.Pipeline = Or(s.Data, 1), Or(s.Tensor, 1), Or(s.Pipeline, 1)
 	s.MicroBatches = Or(s.MicroBatches, s.Pipeline)
@@ -434,6 +445,9 @@ func (s *Sharding) check() error {
 		if f.value < 1 || f.value > maxDevices {
 			return fmt.Errorf("estimate sharding: %s is %d: want 1 or more, and at most %d", f.name, f.value, maxDevices)
 		}
+	}
+	if s.Tensor == 1 {
+		s.Sequence = "" // nothing is split
 	}
 	return nil
 }

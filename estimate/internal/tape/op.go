@@ -57,6 +57,8 @@ type Op struct {
 	TrainingOnly bool // in inference it does nothing, like dropout
 	Gather       bool // the output is whole, although tensor parallelism splits an input
 	Split        bool // tensor parallelism splits the output
+	Whole        bool // the output has the tokens of all devices, although sequence parallelism divides those of an input
+	Scatter      bool // with sequence parallelism, each device keeps its part of the output's tokens
 
 	FLOPs     int64       // a multiplication with an addition counts as two
 	Workspace alloc.Bytes // memory needed while the operation runs
@@ -93,6 +95,7 @@ func (t *Tape) Op(o Op) Tensor {
 		y.grad = y.grad || x.grad
 		y.split = y.split || x.split && !o.Gather
 	}
+	y.sequence = o.divided(t.Cfg, y)
 	at := int32(len(t.Ops))
 	rec := Recorded{
 		Row: int32(t.Row), Grad: y.grad, PassGrad: o.PassGrad || o.View, Promotes: promotes, InPlace: o.InPlace, View: o.View,
@@ -154,10 +157,11 @@ func (t *Tape) output(y *Tensor, o *Op, at int32) {
 	if o.View || o.InPlace {
 		y.storage = o.In[0].storage
 		y.split = o.In[0].split && !o.Gather
+		y.sequence = o.In[0].sequence
 		t.Storages[y.storage].Grad = t.Storages[y.storage].Grad || y.grad
 		return
 	}
-	bytes := t.bytes(y.Shape, y.DType, y.split)
+	bytes := t.bytes(y.Shape, y.DType, y.split || y.sequence)
 	y.storage = t.NewStorage(Storage{Bytes: bytes, Last: at, LastRun: at, Alias: -1})
 	if o.TrainingOnly {
 		t.Storages[y.storage].Alias = o.In[0].storage
@@ -174,7 +178,7 @@ func (t *Tape) keep(o *Op, y Tensor, at int32) {
 		t.keepStorage(y.storage)
 	}
 	for _, own := range o.KeepOwn {
-		bytes := t.bytes(own.Shape, setting.Or(own.DType, y.DType), y.split)
+		bytes := t.bytes(own.Shape, setting.Or(own.DType, y.DType), y.split || y.sequence)
 		t.keepStorage(t.NewStorage(Storage{Bytes: bytes, Last: at, LastRun: at, Alias: -1, Own: true, Cached: o.cached}))
 	}
 }

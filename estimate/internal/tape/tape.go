@@ -127,6 +127,7 @@ type Ref struct {
 	storage   int32 // its index on the tape
 	grad      bool  // the loss depends on a parameter through it
 	split     bool  // each device of a tensor parallel group holds a part of it
+	sequence  bool  // each of these devices holds a part of its tokens
 	irregular bool  // its rows do not lie at equal steps in memory, as after Permute
 }
 
@@ -349,7 +350,7 @@ func (t *Tape) Size(x Tensor) alloc.Bytes {
 	if err != nil || bytes > setting.MaxTotal {
 		return 0 // the operation reports the error
 	}
-	if x.split {
+	if x.split || x.sequence {
 		bytes = alloc.Bytes(setting.Part(int64(bytes), t.Cfg.Sharding.Tensor))
 	}
 	return bytes

@@ -56,6 +56,7 @@ func Command(a *cli.App) *cobra.Command {
 	o.engine.flags(cmd)
 	o.training.flags(cmd)
 	o.loss.flags(cmd)
+	o.parallel.flags(cmd)
 	o.llama.flags(cmd)
 	o.images.flags(cmd)
 	completions(cmd)

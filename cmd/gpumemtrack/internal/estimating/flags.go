@@ -62,6 +62,7 @@ type estimateOptions struct {
 
 	engine   engineOptions
 	training trainingOptions
+	parallel parallelOptions
 	loss     lossOptions
 	llama    llamaOptions
 	image    int
@@ -243,7 +244,7 @@ func (o *llamaOptions) flags(cmd *cobra.Command) {
 // completions makes the values of flags known to the shell.
 func completions(cmd *cobra.Command) {
 	for flag, words := range map[string][]string{
-		"engine": engines.Names(), "gpu": gpuNames(), "fits": gpuNames()[:len(gpus)], "cuda-loading": loadings, "attention": kernels, "hold-output": outputs,
+		"engine": engines.Names(), "gpu": gpuNames(), "fits": gpuNames()[:len(gpus)], "cuda-loading": loadings, "sp": sequences, "attention": kernels, "hold-output": outputs,
 		"optimizer": optimizers, "optimizer-form": forms, "offload": offloads, "zero-grad": zeroGrads, "zero": {"1", "2", "3"},
 		"checkpoint": {blocks}, "checkpoint-saves": policies, "loss": names(losses), "quantize": bases, "lora-targets": {"all-linear"},
 		"dtype": usualTypes, "autocast": usualTypes[1:], "gradients": usualTypes, "lora-dtype": usualTypes, "kv": slices.Concat(kvTypes, usualTypes),
@@ -271,7 +272,7 @@ func (o *estimateOptions) check(given func(flag string) bool) error {
 // onlyTraining lists the flags that only training has.
 var onlyTraining = []string{
 	"optimizer", "optimizer-form", "optimizer-in-backward", "weight-decay", "zero-grad", "hold-output", "accumulate", "checkpoint", "checkpoint-saves",
-	"master-weights", "gradients", "freeze", "replicas", "min-replicas", "zero", "lora", "lora-targets", "lora-dropout", "lora-dtype", "qlora", "loss", "loss-chunks",
+	"master-weights", "gradients", "freeze", "replicas", "min-replicas", "zero", "lora", "lora-targets", "lora-dropout", "lora-dtype", "qlora", "loss", "loss-chunks", "sp",
 }
 
 // onlyServing lists the flags that only serving has.

@@ -60,7 +60,11 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 		}
 		options = append(options, more...)
 	}
-	return append(options, o.checkpointing(), estimate.Frozen(o.training.frozen...), o.sharding()), nil
+	sharding, err := o.sharding()
+	if err != nil {
+		return nil, err
+	}
+	return append(options, o.checkpointing(), estimate.Frozen(o.training.frozen...), sharding), nil
 }
 
 // machine returns the options for where the model runs.
@@ -229,15 +233,6 @@ func isNumbered(l estimate.Row) bool {
 	return ok
 }
 
-// sharding returns the option for training on several devices.
-func (o estimateOptions) sharding() estimate.Option {
-	s := estimate.Sharding{Data: o.replicas, ZeRO: o.zero, Tensor: o.tp, Pipeline: o.training.pipeline}
-	if s.Pipeline > 1 {
-		s.MicroBatches = o.accumulate
-	}
-	return s
-}
-
 // modelOptions returns the options that depend on the model: its usual loss, and layers that the flags
 // do not name.
 func (o estimateOptions) modelOptions(loss nn.Layer, report func() (*estimate.Report, error)) ([]estimate.Option, error) {
@@ -265,6 +260,9 @@ func (o estimateOptions) modelOptions(loss nn.Layer, report func() (*estimate.Re
 // lossOption returns the option for the loss with which a language model is trained. usual is the
 // model's own, or nil; the flags may choose another.
 func (o estimateOptions) lossOption(usual nn.Layer) ([]estimate.Option, error) {
+	if o.engine.sets("loss") && usual != nn.Layer(nn.NextToken{}) {
+		o.loss.name = usualLoss // the engine's is for models that predict the next token
+	}
 	l, err := pick("loss", o.loss.name, losses)
 	asked := o.loss.name != usualLoss || o.loss.chunks > 1
 	switch {

@@ -27,6 +27,14 @@ func TestEstimateLoss(t *testing.T) {
 	assert.Less(t, estimateJSON(t, "resnet50 --train").Peak, estimateJSON(t, "resnet50 --train --batch 2").Peak, "no language model")
 }
 
+func TestEstimateSequenceParallel(t *testing.T) {
+	const base = "gpt2 --train --batch 8 --seq 512 --dtype bfloat16 --tp 4 "
+	whole, kept, again := estimateJSON(t, base).Report.Retained, estimateJSON(t, base+"--sp kept").Report.Retained, estimateJSON(t, base+"--sp again").Report.Retained
+	assert.Less(t, again, kept)
+	assert.Less(t, kept, whole)
+	assert.Greater(t, whole, estimateJSON(t, base+"--engine torchtitan").Report.Retained, "as it does by default")
+}
+
 func TestEstimateQuantize(t *testing.T) {
 	const serve = "llama-3-8b --serve --seq 512 "
 	whole := estimateJSON(t, serve).Report.Inference
@@ -41,6 +49,7 @@ func TestEstimateQuantize(t *testing.T) {
 func TestEstimateLossAndQuantizeSayWhatIsWrong(t *testing.T) {
 	for flags, want := range map[string]string{
 		"gpt2 --train --loss mse":                                       "want one of usual, fused, liger, cce, trl, torchtitan, sum, none",
+		"gpt2 --train --tp 2 --sp twice":                                "want one of kept, again",
 		"gpt2 --train --loss-chunks 0":                                  "want 1 or more",
 		"resnet50 --train --loss fused":                                 "for models that predict the next token",
 		"gpt2 --train --loss sum --loss-chunks 2":                       "--loss sum has no chunks",
