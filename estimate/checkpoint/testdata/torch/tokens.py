@@ -77,7 +77,7 @@ def main():
             asked(Qwen3VLProcessor, image_processor=tiler(Qwen2VLImageProcessor, size={"shortest_edge": 1 << 16, "longest_edge": 1 << 24}, patch_size=16, merge_size=2, temporal_patch_size=2))),
         "glm4v": ({"vision_config": {"hidden_size": 64, "out_hidden_size": 64, "intermediate_size": 96, "depth": 2, "num_heads": 4, "patch_size": 14, "image_size": 336}, "text_config": {"model_type": "glm4v_text", "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}},
             asked(Glm4vProcessor, image_processor=tiler(Glm4vImageProcessor, size=Glm4vImageProcessor.size, patch_size=14, merge_size=2, temporal_patch_size=2))),
-        "gemma4": ({"vision_config": {**sizes, "num_key_value_heads": 4, "head_dim": 16, "position_embedding_size": 64}, "text_config": {"model_type": "gemma4_text"}, "audio_config": None},
+        "gemma4": ({"vision_config": {**sizes, "num_key_value_heads": 4, "head_dim": 16, "position_embedding_size": 10240}, "text_config": {"model_type": "gemma4_text"}, "audio_config": None},
             asked(Gemma4Processor, images_kwargs={"patch_size": 16, "pooling_kernel_size": 3, "max_soft_tokens": 280}, image_processor=SimpleNamespace())),
         "llama4": ({"vision_config": {**sizes, "intermediate_size": 256, "image_size": 336, "patch_size": 14, "projector_input_dim": 96, "projector_output_dim": 96, "vision_output_dim": 96}, "text_config": {"model_type": "llama4_text", "head_dim": 16, "intermediate_size_mlp": 96, "num_local_experts": 2, "interleave_moe_layer_step": 2}}, llama4(336, 144)),
         "idefics3": ({"scale_factor": 2, "vision_config": {**sizes, "model_type": "idefics3_vision", "image_size": 364, "patch_size": 14}, "text_config": {"model_type": "llama"}},
