@@ -43,7 +43,7 @@ func TestPromptedImagesRun(t *testing.T) {
 	for _, note := range with.Notes {
 		assert.NotContains(t, note, "none runs through them")
 	}
-	assert.Equal(t, alloc.Shape{2, 512 + 48}, report(seen, 0).Inputs[0], "the usual text and the images")
+	assert.Equal(t, alloc.Shape{2, 2048}, report(seen, 0).Inputs[0], "the images are a part of the context")
 	frozen := report(seen, 64, estimate.Train("adam"), estimate.Frozen("vision_tower"))
 	assert.Less(t, frozen.Retained, with.Retained, "a frozen tower keeps nothing for its weights")
 	assert.Greater(t, frozen.Retained, usual.Retained, "the projector is trained")

@@ -32,8 +32,8 @@ func (c *File) Layers() ([]nn.Layer, error) {
 }
 
 // Cache describes the model's key/value cache, for estimate.KVCache and as an option. It is for
-// batch sequences of context tokens each; 0 tokens means the usual 512, or the number of positions
-// that the model has, if that is less. As an option it is the cache of transformers, where layers with a window hold all
+// batch sequences of context tokens each; 0 tokens means the longest text that the model was made for, or 2,048 tokens if the
+// files do not say how long that is. As an option it is the cache of transformers, where layers with a window hold all
 // tokens of the input until the next one; set the result's Static for a server that allocates ahead, and before
 // estimate.KVCache its Prompt for what a prompt of that length leaves. Set the DType if it is not float16. For an unknown
 // architecture, Cache uses the numbers of layers and heads and the size of a head, if the file has
@@ -49,7 +49,7 @@ func (c *File) Cache(batch, context int) (estimate.KVConfig, error) {
 		return estimate.KVConfig{}, fmt.Errorf("checkpoint: key/value cache of %d tokens: the model has %d positions", context, most)
 	}
 	if context == 0 {
-		context = c.architecture.UsualTokens()
+		context = c.architecture.ServedTokens()
 	}
 	return estimate.KVConfig(c.architecture.Cache(batch, context, 0)), nil
 }
@@ -106,8 +106,8 @@ func (c *File) linear(pattern string) string {
 
 // Input returns the option for the model's input:
 //
-//   - A language model reads batch texts of length tokens. A length of 0 means the usual 512, or
-//     the number of positions that the model has, if that is less.
+//   - A language model reads batch texts of length tokens. A length of 0 means 2,048 tokens, or the longest text that the
+//     model was made for, if that is shorter.
 //   - A model with an encoder and a decoder reads as many tokens in both. Whisper's encoder reads a
 //     whole window of sound.
 //   - A model that is Prompted reads batch texts with their images. The length, which counts their
@@ -165,6 +165,9 @@ func (c *File) Videos(frames int) (*File, error) {
 // Video returns the number of frames of the videos that the model makes, and the side of each, in
 // pixels; frames are square. Both are 0 if it makes no videos.
 func (c *File) Video() (frames, side int) { return c.architecture.Video() }
+
+// ReadsSound reports whether the model reads samples of sounds: Input then takes their number for the length.
+func (c *File) ReadsSound() bool { return c.architecture.Family.OrLlama().Usual > 0 }
 
 // InPrompt says which images stand in each text, for Prompted.
 type InPrompt struct {

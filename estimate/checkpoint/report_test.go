@@ -1,6 +1,9 @@
 package checkpoint
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -252,7 +255,7 @@ func TestInputOfAModel(t *testing.T) {
 		require.NoError(t, err)
 		return r.Inputs[0]
 	}
-	assert.Equal(t, alloc.Shape{2, 512}, shape("Qwen/Qwen3-0.6B", 2, 0))
+	assert.Equal(t, alloc.Shape{2, 2048}, shape("Qwen/Qwen3-0.6B", 2, 0))
 	assert.Equal(t, alloc.Shape{2, 100}, shape("openai-community/gpt2", 2, 100))
 	assert.Equal(t, alloc.Shape{3, 3, 224, 224}, shape("google/vit-base-patch16-224-in21k", 3, 0))
 	short, err := ReadFile(writeFile(t, configName, []byte(`{"model_type":"gpt2","n_embd":8,"n_layer":1,"n_head":2,"n_positions":4,"vocab_size":16}`)))
@@ -312,5 +315,36 @@ func TestTrainingOfQuantizedConfigs(t *testing.T) {
 		if base != "" {
 			assert.Less(t, got.Weights, whole.Weights)
 		}
+	}
+}
+
+// The context of a model is the same by each of its files, and the usual input is no longer than that.
+func TestContextOfAModel(t *testing.T) {
+	const config = `{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+		"intermediate_size": 96, "vocab_size": 4, "tie_word_embeddings": false, "max_position_embeddings": %d}`
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, configName), fmt.Appendf(nil, config, 128), 0o600))
+	for path, want := range map[string][2]int{
+		writeFile(t, "small.gguf", llamaGGUF()):                 {128, 128},
+		writeFile(t, configName, fmt.Appendf(nil, config, 128)): {128, 128},
+		folder: {128, 128},
+		writeFile(t, "long.json", fmt.Appendf(nil, config, 1<<20)): {1 << 20, 2048},
+		writeFile(t, "alibi.json", []byte(`{"model_type": "bloom", "architectures": ["BloomForCausalLM"], "hidden_size": 64, "n_layer": 2, "n_head": 4, "vocab_size": 4}`)): {2048, 2048},
+		writeFile(t, "seen.json", []byte(llavaConfig)): {2048, 2048},
+		writeFile(t, "inner.json", []byte(`{"model_type": "of_others", "text_config": {"model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 4, "max_position_embeddings": 640}}`)): {640, 0},
+	} {
+		c, err := ReadFile(path)
+		require.NoError(t, err, path)
+		cache, err := c.Cache(1, 0)
+		require.NoError(t, err, path)
+		assert.Equal(t, want[0], cache.ContextLength, path)
+		if want[1] == 0 {
+			continue
+		}
+		input, err := c.Input(1, 0)
+		require.NoError(t, err, path)
+		r, err := c.Report(input)
+		require.NoError(t, err, path)
+		assert.Equal(t, want[1], r.Inputs[0][1], path)
 	}
 }

@@ -106,7 +106,7 @@ func (m Model) Served(cache estimate.KVConfig, by llamacpp.Server) (estimate.Opt
 
 // entries are the models that are known.
 var entries = sync.OnceValue(func() []entry {
-	return slices.Concat(vggs(), resnets(), others(), encoders(), gpts(), llamas(), qwens(), published())
+	return slices.Concat(vggs(), resnets(), others(), vits(), published())
 })
 
 // Names lists the models' names, those of a family together.
@@ -175,24 +175,6 @@ func image(name, title string, params int64, layers func() []tape.Layer) entry {
 // torchvision is where it publishes the parameters of a model.
 func torchvision(name string) string {
 	return "torchvision 0.29.2, " + name + ": num_params of its IMAGENET1K_V1 weights, as in docs.pytorch.org/vision/stable/models.html"
-}
-
-// kerasHub is where KerasHub publishes them.
-func kerasHub(family, preset string) string {
-	return fmt.Sprintf("github.com/keras-team/keras-hub, keras_hub/src/models/%s/%[1]s_presets.py, %s: params", family, preset)
-}
-
-// huggingFace is where the parameters of a repository's safetensors files are
-// counted.
-func huggingFace(repository, more string) string {
-	return "huggingface.co/api/models/" + repository + ": safetensors.total" + more
-}
-
-// language is a model of tokens.
-func language(name, title string, params int64, source string, d alloc.DType, length int, t family.Transformer) entry {
-	return entry{name, title, params, source, d, func() ([]tape.Layer, estimate.Option, *family.Transformer) {
-		return t.Layers(), estimate.Tokens(1, length), &t
-	}, nil, nil}
 }
 
 // find returns the entry that a name means: of that very name, else of one that differs by words of

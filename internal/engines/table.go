@@ -2,6 +2,11 @@ package engines
 
 import "github.com/gpumemtrack/gpumemtrack/alloc"
 
+// Any has the defaults where no engine is named: those of a server, which processes prompts in steps.
+var Any = Engine{Defaults: []Default{
+	{Flag: "max-batched-tokens", Value: "2048", Mode: "serve", Setting: "--max-num-batched-tokens", Source: batchDefaults, Unless: "prefill-chunk"},
+}}
+
 // table has the engines. Each default names the file and the function that sets it, in the engine's repository. Builds of
 // llama.cpp are those of the day on which a pull request was merged.
 var table = []Engine{

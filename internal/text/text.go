@@ -1,5 +1,5 @@
 // Package text writes names from outside so that they do no harm where they are
-// printed, prints durations, and aligns columns.
+// printed, prints durations and large numbers, and aligns columns.
 package text
 
 import (
@@ -59,3 +59,12 @@ func UTF8(s string) string {
 }
 
 const hex = "0123456789abcdef"
+
+// Grouped writes a whole number with commas between its thousands: 8,030,261,248.
+func Grouped[T ~int | ~int64](n T) string {
+	digits := strconv.FormatInt(int64(n), 10)
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}

@@ -26,3 +26,9 @@ func TestUTF8(t *testing.T) {
 		assert.True(t, utf8.ValidString(text.UTF8(s)))
 	}
 }
+
+func TestGrouped(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 7: "7", 999: "999", 1000: "1,000", -100: "-100", -1234: "-1,234", 8030261248: "8,030,261,248"} {
+		assert.Equal(t, want, text.Grouped(n))
+	}
+}

@@ -31,6 +31,7 @@ func CacheAlone(t *Table, name string, text json.RawMessage) (Model, error) {
 			p.object = p.reading.at("text_config.", p.class, p.members())
 			a.Family = k.Family
 			p.Read(p, &a)
+			a.Longest = p.longest()
 			c.Check("", &a)
 			p.noteUnread(&a)
 			return a, *err
@@ -46,6 +47,7 @@ func CacheAlone(t *Table, name string, text json.RawMessage) (Model, error) {
 	cachedLatent(c, &a)
 	c.borrowing(&a, 0)
 	cachedWindows(c, &a)
+	a.Longest = c.longest()
 	c.Check("", &a)
 	return a, *err
 }

@@ -84,6 +84,7 @@ func (m *Metadata) sizes(g *GGUF, a *Model) {
 		m.must(&a.Heads, "attention.head_count")
 		m.may(&a.KVHeads, "attention.head_count_kv")
 	}
+	m.may(&a.Longest, "context_length")
 	m.may(&a.HeadSize, "attention.key_length")
 	m.may(&a.Experts, "expert_count")
 	m.may(&a.TopK, "expert_used_count")
@@ -219,6 +220,7 @@ func GGUFCacheAlone(architecture string, h Header) (Model, bool) {
 	m.must(&a.Blocks, "block_count")
 	m.must(&a.Heads, "attention.head_count")
 	m.may(&a.KVHeads, "attention.head_count_kv")
+	m.may(&a.Longest, "context_length")
 	m.may(&a.HeadSize, "attention.key_length")
 	m.may(&shared, "attention.shared_kv_layers")
 	return a, m.err == nil && a.check() == nil && a.borrow(shared) == nil

@@ -24,6 +24,8 @@ type Model struct {
 	// Assumed says, a sentence each, what is taken for granted where neither a config.json nor tensors tell.
 	Assumed []string
 	Float32 setting.Float32Parts
+	// Longest is the number of tokens that a text may have, by the file; 0 means that it does not say.
+	Longest int
 	latent  int // side of the latent image that FLUX makes; 0 means the usual one
 	frames  int // of the latent video that it makes; 0 means the usual number
 }
@@ -45,8 +47,11 @@ type Images interface {
 	Resized(side int) (Images, error)
 }
 
-// usualTokens is the length of a text if the user gives none.
-const usualTokens = 512
+// usualTokens is the most that a text has if the user gives no length.
+const usualTokens = 2048
+
+// mostPositions bounds the context, and so the rotary tables.
+const mostPositions = 1 << 24
 
 // usualSide is the usual side of the latent image that FLUX makes, for 1024 x 1024 pixels. Four of
 // its pixels make one position.
@@ -74,18 +79,27 @@ func (a *Model) SeesImages() bool { return a.Images == nil && a.Family.OrLlama()
 // MaxPositions returns the number of learned positions for a text; 0 means any number.
 func (a *Model) MaxPositions() int { return a.Positions - a.Family.OrLlama().Padding }
 
-// UsualTokens returns the length of the model's text if the user gives none, with the tokens for its images.
+// ContextLength returns the number of tokens that a text may have: of positions that the model learned, or else the number
+// for which its file says that it was made. 0 means that neither is known.
+func (a *Model) ContextLength() int { return cmp.Or(a.MaxPositions(), min(a.Longest, mostPositions)) }
+
+// UsualTokens returns the length of the model's text if the user gives none: its context, but not more than 2,048 tokens, and
+// beside these the tokens for its images.
 func (a *Model) UsualTokens() int {
 	if usual := a.Family.OrLlama().Usual; usual > 0 {
 		return usual
 	}
 	images, _ := a.ImageTokens()
-	usual := min(usualTokens+images, LargestNumber)
+	context := cmp.Or(a.ContextLength(), usualTokens)
+	usual := min(usualTokens, context) + images
 	if most := a.MaxPositions(); most > 0 {
 		return min(usual, most)
 	}
-	return usual
+	return min(usual, max(context, images), LargestNumber)
 }
+
+// ServedTokens returns for how many tokens of a text keys and values are kept if the user gives no number: the context.
+func (a *Model) ServedTokens() int { return cmp.Or(a.ContextLength(), a.UsualTokens()) }
 
 // Inputs returns what the model reads: a batch of texts of this length, where 0 means the usual
 // length, or images of its size.

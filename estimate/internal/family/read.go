@@ -30,6 +30,7 @@ func (t *Table) ReadConfig(name string, text json.RawMessage) (Model, error) {
 	c.object = c.reading.at("", c.class, c.members())
 	known.Read(c, &a)
 	a.Float32 = inFloat32(c.reading.types)
+	a.Longest = c.longest()
 	c.Check("", &a)
 	c.noteUnread(&a)
 	if *c.err != nil {
@@ -41,6 +42,29 @@ func (t *Table) ReadConfig(name string, text json.RawMessage) (Model, error) {
 		}
 	}
 	return a, nil
+}
+
+// contextKeys are the names of the longest text that a model was made for, in the order in which they count; contextParts are
+// the parts of a config.json that may have it instead.
+var (
+	contextKeys  = []string{"max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length", "context_length", "n_ctx"}
+	contextParts = []string{"text_config", "llm_config", "language_config", "thinker_config"}
+)
+
+// longest returns the longest text that the model was made for; 0 means that the file does not say.
+func (c *Config) longest() int {
+	for _, key := range contextKeys {
+		var n Whole
+		if v := c.Value(key); v != nil && json.Unmarshal(v, &n) == nil && n > 0 {
+			return int(n)
+		}
+	}
+	for _, part := range contextParts {
+		if _, usual := c.class.Parts[part]; usual || c.Given(part) {
+			return c.Component(part, "").longest()
+		}
+	}
+	return 0
 }
 
 // ReadConfig returns the model that another config.json describes, such as that of a part of a pipeline; see

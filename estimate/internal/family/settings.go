@@ -101,9 +101,6 @@ func (c *Config) square(to *int, key string, without int) {
 	c.Number(to, key, without)
 }
 
-// mostPositions bounds the rotary tables.
-const mostPositions = 1 << 24
-
 // decoder reads what all decoders with rotary positions have in common. kvHeads is the number of KV
 // heads if the key is missing; 0 means as many as heads.
 func (c *Config) decoder(a *Model, kvHeads int, tied bool) {

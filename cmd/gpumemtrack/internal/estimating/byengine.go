@@ -44,6 +44,7 @@ func (o *engineOptions) choose(given func(flag string) bool, serve, train *bool)
 	case o.name == "" && o.release != "":
 		return cli.UsageError("estimate: --engine-version needs --engine, whose release it is")
 	case o.name == "":
+		o.Engine = engines.Any
 		return nil
 	case o.release != "" && !engines.IsRelease(o.release):
 		return cli.UsageError("estimate: --engine-version %s: want a release such as 0.26.1 or b6325", o.release)

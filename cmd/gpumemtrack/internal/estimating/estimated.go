@@ -14,6 +14,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 const estimateSchema = "gpumemtrack.estimate/1"
@@ -53,6 +54,7 @@ type estimated struct {
 	alone     *checkpoint.File // files of which only the weights are known; else nil
 	sized     bool             // the images' size decides how many tokens stand for them
 	side      int              // of the frames of videos, in pixels
+	sound     bool             // it reads samples of sounds instead of tokens
 	notes     []string
 	published string // element type of a known model's weights
 }
@@ -103,13 +105,13 @@ func (e *estimated) promptNote(name string) []string {
 	n := shape[1]
 	switch {
 	case o.batched > 0:
-		return []string{fmt.Sprintf("prompts are processed %d tokens of all texts at a time", shape[0]*n)}
+		return []string{fmt.Sprintf("prompts are processed %s tokens of all texts at a time", text.Grouped(shape[0]*n))}
 	case o.chunk > 0:
-		return []string{fmt.Sprintf("prompts are processed %d tokens at a time", n)}
+		return []string{fmt.Sprintf("prompts are processed %s tokens at a time", text.Grouped(n))}
 	case n <= piece:
 		return nil
 	}
-	note := fmt.Sprintf("prompts are processed whole, %d tokens at once, as transformers' generate does", n)
+	note := fmt.Sprintf("prompts are processed whole, %s tokens at once, as transformers' generate does", text.Grouped(n))
 	if o.searches() > 0 {
 		return []string{note + ": --prefill-chunk says how servers cut them"}
 	}
@@ -133,12 +135,12 @@ func (e *estimated) assumed() []string {
 			flags = append(flags, flag, value)
 		}
 	}
-	text, image, frames := "", "", ""
+	length, image, frames := "", "", ""
 	switch shape := e.lastText(); {
 	case o.serve:
-		text = strconv.Itoa(e.Context)
+		length = strconv.Itoa(e.Context)
 	case len(shape) == 2:
-		text = strconv.Itoa(shape[1])
+		length = strconv.Itoa(shape[1])
 	case len(shape) == 4 && shape[1] == 3 && shape[2] == shape[3]:
 		image = strconv.Itoa(shape[2])
 	}
@@ -146,7 +148,7 @@ func (e *estimated) assumed() []string {
 		image, frames = strconv.Itoa(e.side), strconv.Itoa(e.Frames)
 	}
 	assume(o.batch > 0 || o.maxBatch, "--batch", "1")
-	assume(o.seq > 0 || o.maxContext, "--seq", text)
+	assume(o.seq > 0 || o.maxContext, "--seq", length)
 	assume(o.image > 0, "--image", image)
 	assume(o.frames > 0, "--frames", frames)
 	if e.sized {
@@ -175,6 +177,9 @@ func (e *estimated) assumption() string {
 	if len(by) == 0 {
 		return all
 	}
+	if o.engine.Name == "" {
+		return strings.Join(e.Assumed, " ")
+	}
 	said := fmt.Sprintf("%s by default of %s %s", strings.Join(by, " "), o.engine.Title, cmp.Or(o.engine.release, o.engine.Latest))
 	if all != "" {
 		said = all + "; " + said
@@ -199,7 +204,7 @@ func (e estimated) write(w io.Writer) {
 	if name == "" {
 		name = "model"
 	}
-	fmt.Fprintf(w, "%s: %d parameters, %v%s%s%s%s\n", name, r.Params.Count, r.Params.Bytes, inputOf(r), e.videoOf(), e.imagesOf(), e.contextOf())
+	fmt.Fprintf(w, "%s: %s parameters, %v%s%s%s\n", name, text.Grouped(r.Params.Count), r.Params.Bytes, e.inputOf(), e.videoOf(), e.imagesOf())
 	e.writeFound(w)
 	if e.options.detail {
 		e.writeDetail(w, m)
@@ -216,10 +221,10 @@ func (e estimated) write(w io.Writer) {
 // writeFound prints the results of flags that search.
 func (e estimated) writeFound(w io.Writer) {
 	if e.Batch > 0 {
-		fmt.Fprintf(w, "The largest batch that fits is %d.\n", e.Batch)
+		fmt.Fprintf(w, "The largest batch that fits is %s.\n", text.Grouped(e.Batch))
 	}
 	if e.options.maxContext && e.Needs <= e.Budget {
-		fmt.Fprintf(w, "The largest context length that fits is %d tokens.\n", e.Context)
+		fmt.Fprintf(w, "The largest context length that fits is %s tokens.\n", text.Grouped(e.Context))
 	}
 	switch {
 	case e.Replicas > 0:
@@ -377,14 +382,6 @@ func (e estimated) transient() string {
 	return "transient"
 }
 
-// contextOf says for how many tokens keys and values are kept.
-func (e estimated) contextOf() string {
-	if e.Context == 0 {
-		return ""
-	}
-	return fmt.Sprintf(", context length %d", e.Context)
-}
-
 // videoOf says which videos the model makes.
 func (e estimated) videoOf() string {
 	if e.Frames == 0 || len(e.Report.Inputs) == 0 {
@@ -403,25 +400,37 @@ func (e estimated) imagesOf() string {
 	case 0:
 		return ""
 	case 1:
-		return fmt.Sprintf(", 1 image of %s tokens", grouped(e.ImageTokens))
+		return fmt.Sprintf(", 1 image of %s tokens", text.Grouped(e.ImageTokens))
 	}
-	return fmt.Sprintf(", %d images of %s tokens together", e.Images, grouped(e.ImageTokens))
+	return fmt.Sprintf(", %d images of %s tokens together", e.Images, text.Grouped(e.ImageTokens))
 }
 
-// grouped writes a number with commas between its thousands.
-func grouped(n int) string {
-	text := strconv.Itoa(n)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
-
-func inputOf(r *estimate.Report) string {
+// inputOf says what the model reads: how many texts of how many tokens, and whether that number is assumed.
+func (e estimated) inputOf() string {
+	o, r := e.options, e.Report
 	if len(r.Inputs) == 0 {
 		return ", no input: --batch and --seq give its activations"
 	}
-	return fmt.Sprintf(", input %v", r.Inputs[0])
+	said := ""
+	if shape := r.Inputs[0]; len(shape) != 2 {
+		said = fmt.Sprintf(", input %v", shape)
+	}
+	shape := e.lastText()
+	if len(shape) != 2 {
+		return said
+	}
+	texts, length, unit := shape[0], shape[1], "tokens"
+	if o.serve {
+		texts, length = cmp.Or(e.Batch, max(o.batch, 1)), e.Context
+	}
+	if e.sound {
+		unit = "samples"
+	}
+	said += fmt.Sprintf(", %s x %s %s", text.Grouped(texts), text.Grouped(length), unit)
+	if o.seq == 0 && !o.maxContext {
+		said += " (assumed)"
+	}
+	return said
 }
 
 // writeRemedies prints what would make the model fit.

@@ -229,7 +229,7 @@ func TestEstimateFlagsThatMakeNoSense(t *testing.T) {
 		"--gradients int8":                              "--gradients int8: want one of float32",
 		"--master-weights":                              "--master-weights needs --dtype",
 		"--freeze layers":                               "Frozen: no layer's path matches",
-		"--image 320":                                   "reads no images of other sizes",
+		"--image 320":                                   "reads those of one size, or none",
 		"--max-context-length --fits 1GiB":              "--max-context-length needs --fits and --serve",
 		"--best-quantization":                           "needs --fits",
 		"--optimizer adagrad":                           "lion, muon",
@@ -287,11 +287,11 @@ func TestEstimateJSONKeys(t *testing.T) {
 
 // A prompt runs whole, with the logits of its last token, unless a server cuts it or transformers is older.
 func TestEstimatePrompts(t *testing.T) {
-	const base = "llama-3-8b --serve --seq 4096 --gpu ampere"
+	const base = "llama-3-8b --engine transformers --serve --seq 4096 --gpu ampere"
 	transient := func(flags string) alloc.Bytes { return estimateJSON(t, base+flags).Report.Inference.Transient }
 	whole := estimateJSON(t, base)
 	assert.Equal(t, alloc.Shape{1, 4096}, whole.Report.Inputs[0])
-	assert.Contains(t, strings.Join(whole.Report.Notes, "\n"), "prompts are processed whole, 4096 tokens at once")
+	assert.Contains(t, strings.Join(whole.Report.Notes, "\n"), "prompts are processed whole, 4,096 tokens at once")
 	cut := estimateJSON(t, base+" --prefill-chunk 512")
 	assert.Contains(t, cut.Report.Notes, "prompts are processed 512 tokens at a time")
 	assert.Less(t, cut.Report.Inference.Transient, whole.Report.Inference.Transient/4)
@@ -306,7 +306,7 @@ func TestEstimateLongPrompt(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "config.json")
 	require.NoError(t, os.WriteFile(config, []byte(`{"model_type": "gpt_bigcode", "architectures": ["GPTBigCodeForCausalLM"], "n_embd": 6144, "n_head": 48, "n_inner": 24576, "n_layer": 40,
 		"n_positions": 8192, "vocab_size": 49152, "multi_query": true, "activation_function": "gelu_pytorch_tanh", "torch_dtype": "bfloat16"}`), 0o600))
-	e := estimateJSON(t, config+" --serve --seq 6300 --attention eager --transformers 4.33 --gpu ampere")
+	e := estimateJSON(t, config+" --serve --engine transformers --seq 6300 --attention eager --transformers 4.33 --gpu ampere")
 	assert.Less(t, 38572*alloc.MiB, e.AllocatedUpper)
 }
 
@@ -387,7 +387,7 @@ func TestEstimateRefusals(t *testing.T) {
 	}
 	var stdout, stderr bytes.Buffer
 	require.Zero(t, run([]string{"estimate", file("config.json", gptj), "--serve"}, nil, &stdout, &stderr), stderr.String())
-	assert.Contains(t, stdout.String(), "keys and values of 1 x 512 tokens take 224.0 MiB")
+	assert.Contains(t, stdout.String(), "keys and values of 1 x 2048 tokens take 896.0 MiB")
 }
 
 // An --image of the model's own size changes nothing.

@@ -156,9 +156,9 @@ func (o *estimateOptions) trainingFlags(cmd *cobra.Command) {
 func (o *estimateOptions) servingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&o.serve, "serve", false, "serve a language model: keep keys and values")
-	flags.IntVar(&o.chunk, "prefill-chunk", 0, "with --serve: process prompts `N` tokens at a time, as servers do; without it whole, as transformers' generate does")
+	flags.IntVar(&o.chunk, "prefill-chunk", 0, "with --serve: process `N` tokens of each prompt at a time, as transformers' generate can")
 	flags.StringVar(&o.kv, "kv", "", "with --serve: element `TYPE` of the KV cache: "+strings.Join(kvTypes, ", ")+", or an element type such as float16; k=q8_0,v=f16 as llama.cpp's --cache-type-k and --cache-type-v")
-	flags.IntVar(&o.batched, "max-batched-tokens", 0, "with --serve: process at most `N` tokens of all prompts in a step, as vLLM and SGLang do")
+	flags.IntVar(&o.batched, "max-batched-tokens", 0, "with --serve: process at most `N` tokens of all prompts in a step, as servers do (default 2048; with --engine the engine's)")
 	flags.IntVar(&o.microBatch, "ubatch", 512, "llama.cpp with `N` tokens processed at a time")
 	flags.BoolVar(&o.flashAttention, "flash-attention", false, "llama.cpp with flash attention, which stores no attention scores")
 }

@@ -28,7 +28,7 @@ func TestEstimateImages(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	require.Equal(t, 0, run([]string{"estimate", config, "--images", "2", "--image-size", "640x480"}, nil, &stdout, &stderr), stderr.String())
 	first, _, _ := strings.Cut(stdout.String(), "\n")
-	assert.True(t, strings.HasSuffix(first, "input (1, 1294), 2 images of 782 tokens together"), first)
+	assert.True(t, strings.HasSuffix(first, ", 1 x 2,830 tokens (assumed), 2 images of 782 tokens together"), first)
 	text, seen := estimateJSON(t, config+" --seq 2048"), estimateJSON(t, config+" --seq 2048 --images 1")
 	assert.Zero(t, text.ImageTokens)
 	assert.Equal(t, 1, seen.Images)
@@ -93,7 +93,7 @@ func TestEstimateVideos(t *testing.T) {
 	for flags, want := range map[string]string{
 		dir + " --frames 0":              "want 1 or more",
 		dir + " --frames 12":             "want 4k + 1 frames, such as 9 or 13",
-		"gpt2 --frames 13":               "gpt2 makes no videos: leave --frames out",
+		"gpt2 --frames 13":               "gpt2 model makes no videos",
 		visionConfig(t) + " --frames 13": "makes no videos",
 		dir + "/vae --frames 10000":      "want 1 to 8192 frames",
 		dir + "/transformer --frames 4":  "want 4k + 1 frames, such as 1 or 5",

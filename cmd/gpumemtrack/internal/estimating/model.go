@@ -46,7 +46,7 @@ func (o estimateOptions) report(name string, options []estimate.Option, e *estim
 		c, err := checkpoint.ParseConfig(m.Title, m.Config)
 		return o.ofOpened(c, err, options, e)
 	}
-	return o.ofKnown(m, options, e)
+	return o.ofKnown(m, options)
 }
 
 // denoises reports whether a config is that of the part of a pipeline of diffusers which makes images.
@@ -75,7 +75,11 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 	if err != nil {
 		return nil, err
 	}
+	if o.batched > 0 {
+		o.batched = max(o.batched, e.ImageTokens) // the images of a text are never cut
+	}
 	e.Frames, e.side = c.Video()
+	e.sound = c.ReadsSound()
 	if o.lora > 0 && len(o.targets) == 0 {
 		if o.targets, err = fileTargets(c, e); err != nil {
 			return nil, err
@@ -208,13 +212,15 @@ func (o estimateOptions) fileInput(c *checkpoint.File) (estimate.Option, error) 
 	return input, err
 }
 
-// ofKnown estimates a known model with its usual input, or with the batch and length of the flags.
-func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *estimated) (*estimate.Report, error) {
-	if o.images.count > 0 {
+// ofKnown estimates a known model of images alone, of which there is no config.json.
+func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option) (*estimate.Report, error) {
+	switch {
+	case o.images.count > 0:
 		return nil, cli.UsageError("estimate: %s reads no images with a text: leave --images out", m.Name)
-	}
-	if o.frames > 0 {
+	case o.frames > 0:
 		return nil, cli.UsageError("estimate: %s makes no videos: leave --frames out", m.Name)
+	case o.seq > 0 || o.serve || o.quantize:
+		return nil, cli.UsageError("estimate: %s takes no text: leave --seq, --serve and --best-quantization out", m.Name)
 	}
 	usual, err := estimate.Model(m.Layers, m.Input, estimate.OnCPU()) // for its layers and shapes alone
 	if err != nil {
@@ -222,52 +228,23 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option, e *esti
 	}
 	shape := slices.Clone(usual.Inputs[0])
 	shape[0] = max(o.batch, 1)
-	isText := len(shape) == 2
 	if o.image > 0 {
-		if isText || !m.Resizes() && shape[2] != o.image {
+		if !m.Resizes() && shape[2] != o.image {
 			return nil, cli.UsageError("estimate: %s reads no images of other sizes: leave --image out", m.Name)
 		}
 		shape[2], shape[3] = o.image, o.image
 	}
-	input := estimate.InputShape(shape...)
-	switch {
-	case isText:
-		input = o.input(shape[1])
-	case o.seq > 0 || o.serve:
-		return nil, cli.UsageError("estimate: %s takes no text: leave --seq and --serve out", m.Name)
-	}
-	options = append([]estimate.Option{estimate.Name(m.Title), estimate.Precision(m.DType), input}, options...)
+	options = append([]estimate.Option{estimate.Name(m.Title), estimate.Precision(m.DType), estimate.InputShape(shape...)}, options...)
 	trained, err := o.modelOptions(m.Loss(), func() (*estimate.Report, error) { return usual, nil })
 	if err != nil {
 		return nil, err
-	}
-	options = append(options, trained...)
-	if o.serve {
-		if _, err := m.Cache(1, 1); err != nil {
-			return nil, cli.UsageError("estimate: %s has no keys and values to keep: leave --serve out", m.Name)
-		}
-		cache, err := m.Cache(shape[0], o.tokens(shape[1]))
-		if err != nil {
-			return nil, cli.UsageError("estimate: --seq %d: %w", o.seq, err)
-		}
-		if err := o.cache(&cache, m.DType); err != nil {
-			return nil, err
-		}
-		served, err := o.servingOptions(cache, m, e)
-		if err != nil {
-			return nil, err
-		}
-		options = append(options, served...)
 	}
 	// The layers are made anew, since some can be used in one model only.
 	again, err := zoo.ByName(m.Name)
 	if err != nil {
 		return nil, err
 	}
-	if o.quantize {
-		return o.bestQuantization(again.Layers, options, e)
-	}
-	return estimate.Model(again.Layers, options...)
+	return estimate.Model(again.Layers, append(options, trained...)...)
 }
 
 // bestQuantization returns the report of the widest quantization that fits, or of the narrowest if none does,

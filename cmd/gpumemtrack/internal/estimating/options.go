@@ -360,13 +360,6 @@ func hasLinears(r *estimate.Report, names []string) bool {
 	})
 }
 
-func (o estimateOptions) tokens(usual int) int {
-	if o.seq > 0 {
-		return o.seq
-	}
-	return usual
-}
-
 // piece is the number of tokens of a prompt that llama.cpp processes at once.
 const piece = 512
 
@@ -385,15 +378,6 @@ func (o estimateOptions) step(tokens int) (texts, each int) {
 		return texts, min(tokens, (o.batched-1)/texts+1)
 	}
 	return texts, tokens
-}
-
-// input returns the option for the text that the flags ask for.
-func (o estimateOptions) input(usual int) estimate.Option {
-	texts, length := max(o.batch, 1), o.tokens(usual)
-	if o.serve {
-		texts, length = o.step(length)
-	}
-	return estimate.Tokens(texts, length)
 }
 
 // cache sets how keys and values are stored, from the flags: --kv names one type for both, or k=TYPE and v=TYPE. Unless

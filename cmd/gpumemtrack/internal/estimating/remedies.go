@@ -377,7 +377,10 @@ func (s *search) moreDevices() changes {
 // token.
 func (s *search) smallerCache() changes {
 	var all changes
-	if s.o.chunk == 0 {
+	switch {
+	case s.o.batched > piece:
+		all = append(all, change{"prompt", 1, "--max-batched-tokens " + strconv.Itoa(piece), fmt.Sprintf("prompts processed %d tokens of all texts at a time", piece)})
+	case s.o.batched == 0 && s.o.chunk == 0:
 		all = append(all, change{"prompt", 1, "--prefill-chunk " + strconv.Itoa(piece), fmt.Sprintf("prompts processed %d tokens at a time, as servers do", piece)})
 	}
 	if s.o.kv == "" {

@@ -133,7 +133,7 @@ func TestGPUNames(t *testing.T) {
 	require.Zero(t, run(strings.Fields("estimate llama-3-8b --gpu l4"), nil, &stdout, &stderr), stderr.String())
 	assert.Contains(t, stdout.String(), "so it runs on L4")
 	stdout.Reset()
-	require.Zero(t, run(strings.Fields("estimate llama-3-8b --gpu 3060"), nil, &stdout, &stderr), stderr.String())
+	require.Zero(t, run(strings.Fields("estimate llama-3-8b --seq 8192 --gpu 3060"), nil, &stdout, &stderr), stderr.String())
 	assert.Contains(t, stdout.String(), "more than RTX 3060 has")
 	assert.Contains(t, stdout.String(), "so it runs on RTX 4090")
 	assert.Equal(t, cli.ExitUsage, run(strings.Fields("estimate resnet50 --gpu voodoo"), nil, &stdout, &stderr))
