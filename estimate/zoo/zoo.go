@@ -38,7 +38,7 @@ type Model struct {
 	Input estimate.Option
 	// Params is the published number of parameters.
 	Params int64
-	// DType is the element type in which the weights are published.
+	// DType is the element type in which the weights are published; where they are packed, that of the rest.
 	DType alloc.DType
 	// Config is the config.json that the layers are made of, for checkpoint.ParseConfig; nil for models that are written here.
 	Config []byte

@@ -63,7 +63,7 @@ var zeros = []any{
 	new(nn.PixelShuffle), new(nn.RMSNorm), new(nn.RNN), new(nn.ReLU), new(nn.Reshape), new(nn.Residual),
 	new(nn.Sequential), new(nn.Tensor),
 	new(nn.Upsample), new(nn.ZeroPad2d),
-	new(zoo.Model),
+	new(zoo.Model), new(zoo.Published),
 	new(nvml.Builder), new(nvml.Config), new(nvml.Device), new(nvml.Quantity), new(nvml.Reading), new(nvml.Recorder),
 	new(nvml.Recording), new(nvml.Scope), new(nvml.Series), new(nvml.Target),
 	new(chart.Config), new(recordings.Config), new(recordings.File),
@@ -87,7 +87,7 @@ var zeros = []any{
 }
 
 // settings are types that a program fills in and nobody writes as JSON, as patterns of their names.
-var settings = regexp.MustCompile(`^(\w+\.\w*Config|nn\.\w+|estimate\.(KVConfig|LoRA|Loop|Machine|Quantized|Sharding|Measured)|checkpoint\.InPrompt|llamacpp\.\w+|serving\.(CacheSpec|VLLM|SGLang)|sim\.\w+|zoo\.Model)$`)
+var settings = regexp.MustCompile(`^(\w+\.\w*Config|nn\.\w+|estimate\.(KVConfig|LoRA|Loop|Machine|Quantized|Sharding|Measured)|checkpoint\.InPrompt|llamacpp\.\w+|serving\.(CacheSpec|VLLM|SGLang)|sim\.\w+|zoo\.(Model|Published))$`)
 
 var stringer = reflect.TypeFor[fmt.Stringer]()
 
