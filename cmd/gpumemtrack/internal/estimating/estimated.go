@@ -389,7 +389,7 @@ func (e estimated) asPublished() string {
 	if e.quantized == "" || o.train || o.dtype != "" || o.autocast != "" || o.loss.base != "" || o.quantize || o.engine.isLlama() {
 		return ""
 	}
-	return " as published (" + e.quantized + ")"
+	return " (as published: " + e.quantized + ")"
 }
 
 // videoOf says which videos the model makes.
