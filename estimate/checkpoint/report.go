@@ -69,6 +69,16 @@ func (c *File) CacheSpecs() ([]serving.CacheSpec, error) {
 	return all, nil
 }
 
+// StepWidth returns how many elements each token of a step takes at most in an engine whose kernels are fused, such as vLLM, on
+// one of tensor GPUs that share each layer: the residual stream, and what the widest part of a layer holds. Towers for images
+// are not counted. The errors are those of CacheSpecs.
+func (c *File) StepWidth(tensor int) (int64, error) {
+	if _, err := c.Cache(1, 1); err != nil {
+		return 0, err
+	}
+	return c.architecture.StepWidth(tensor), nil
+}
+
 // Loss returns the loss with which transformers trains the model's class if it is given labels, for estimate.WithLoss. It
 // returns nil if there is none, or if it is unknown.
 func (c *File) Loss() nn.Layer {

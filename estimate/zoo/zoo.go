@@ -82,6 +82,16 @@ func (m Model) CacheSpecs() ([]serving.CacheSpec, error) {
 	return all, nil
 }
 
+// StepWidth returns how many elements each token of a step takes at most in an engine whose kernels are fused, such as vLLM, on
+// one of tensor GPUs that share each layer: the residual stream, and what the widest part of a layer holds. Towers for images
+// are not counted. The errors are those of CacheSpecs.
+func (m Model) StepWidth(tensor int) (int64, error) {
+	if _, err := m.Cache(1, 1); err != nil {
+		return 0, err
+	}
+	return m.transformer.StepWidth(tensor), nil
+}
+
 // Resizes reports whether the model reads images of other sizes than its usual input.
 func (m Model) Resizes() bool { return m.transformer == nil }
 

@@ -56,8 +56,10 @@ type estimated struct {
 	side      int              // of the frames of videos, in pixels
 	sound     bool             // it reads samples of sounds instead of tokens
 	notes     []string
-	published string // element type of a known model's weights
-	quantized string // how they are published if that is no element type
+	published string      // element type of a known model's weights
+	quantized string      // how they are published if that is no element type
+	computes  alloc.DType // in which the model computes; 0 means the usual type
+	pooled    poolSource  // nil if what its layers keep is not known
 }
 
 // flagNames replaces the options that notes of package estimate name by the flags that set them.
