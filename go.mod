@@ -24,6 +24,7 @@ require (
 	github.com/go-json-experiment/json v1.27.2
 	github.com/ianlancetaylor/demangle v0.0.0-20260724033716-83e58baca724
 	github.com/klauspost/compress v1.20.4
+	golang.org/x/arch v0.33.0
 )
 
 require (

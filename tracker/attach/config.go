@@ -36,6 +36,9 @@ type Config struct {
 	//
 	//	libc10_cuda.so:c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::malloc(size=4,out=2,void),...
 	//
+	// An exception may pass through a function of C++ or Rust, which does not disturb the program. New, or Warnings if the library
+	// is found later, refuses ALLOC if it ends by calling a function of another library, or by a pointer.
+	//
 	// "signed" means that one function reports both. A size below 0 is a free:
 	//
 	//	libc10.so:c10::reportMemoryUsageToProfiler(size=2,address=1,signed)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/testing/long"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/event"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/ledger"
+	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/probes"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach/internal/procfs"
 )
 
@@ -95,6 +97,33 @@ func TestAllocatorsInLibraries(t *testing.T) {
 
 	_, err := New(Config{pairs: []event.Pair{{Library: "/no/such/lib.so", Alloc: "a", Free: "b", Size: 1, Address: 1}}})
 	assert.Error(t, err)
+}
+
+// TestExceptions: they pass through the functions that are watched. A return probe of the kernel would end the program.
+func TestExceptions(t *testing.T) {
+	path := build(t, "thrower", func(out, _ string) *exec.Cmd {
+		return exec.Command("g++", "-g", "-O2", "-Wall", "-Werror", "-o", out, "testdata/thrower.cc")
+	})
+	for name, oldest := range map[string]int{"newest": probes.Newest, "before 6.6": probes.Before6_6, "before 5.15": probes.Before5_15} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatcher(t, Config{Functions: []string{path + ":Pool::take(size=2),Pool::give(address=2)"}, oldest: oldest})
+			c := start(t, w, path)
+			s := checked(t, w, c)
+			assert.EqualValues(t, 50+17, s.Snapshot().Total.Count, "one more after each exception that is a text")
+			assert.Equal(t, 0, c.end(t))
+		})
+	}
+	_, err := New(Config{Functions: []string{path + ":Pool::taken(size=2),Pool::give(address=2)"}})
+	if err == nil {
+		w := newWatcher(t, Config{Functions: []string{path + ":Pool::taken(size=2),Pool::give(address=2)"}})
+		c := start(t, w, path, "tail")
+		c.live(t)
+		w.Sync()
+		assert.Contains(t, strings.Join(w.Warnings(), "\n"), "name a function that it calls")
+		assert.Equal(t, 0, c.end(t))
+		return
+	}
+	assert.ErrorContains(t, err, "name a function that it calls")
 }
 
 // TestFunctionsThatReturnNothing: their parameters do not say so, but DWARF or the name of a template does.

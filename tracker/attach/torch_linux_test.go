@@ -30,7 +30,7 @@ func buildTorch(t *testing.T, flags ...string) (client, library string) {
 		t.Skip("there is no g++")
 	}
 	library = build(t, "libc10_cuda.so", func(out, libs string) *exec.Cmd {
-		args := append([]string{"-std=c++17", "-O2", "-shared", "-fPIC", "-o", out, "testdata/torchcuda.cc"}, flags...)
+		args := append([]string{"-std=c++17", "-O2", "-fno-optimize-sibling-calls", "-shared", "-fPIC", "-o", out, "testdata/torchcuda.cc"}, flags...)
 		return exec.Command("g++", append(args, "-L"+libs, "-l:libcuda.so.1")...)
 	})
 	client = build(t, "client", func(out, libs string) *exec.Cmd {

@@ -15,7 +15,7 @@ typedef struct pt_regs {
 
 enum { POPS_RETURN = 8 }; // bytes that a return pops off the stack
 
-// return_address returns the return address at the start of a function; 0 if it cannot be read.
+// return_address returns the return address at the start of a function, and at an instruction that returns; 0 if it cannot be read.
 static __always_inline word return_address(registers *r)
 {
 	word at = 0;

@@ -3,7 +3,8 @@
 // Calls of the functions that are watched: programs at the start and the return of each, and at
 // static probes.
 
-// attachment returns the cookie of the probe that runs: the index of its function, or static probe.
+// attachment returns the cookie of the probe that runs: the index of its function, with
+// AT_INSTRUCTIONS or not, or of its static probe.
 static INLINE uint32_t attachment(void *ctx)
 {
 	return has_cookie ? bpf_get_attach_cookie(ctx) : attached_to;
@@ -56,41 +57,6 @@ static INLINE void report_entry(word id, uint32_t index, const word *args)
 	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 }
 
-// A watched call inside a watched call is internal to the library and ignored, unless it frees.
-SEC("uprobe.multi/enter")
-int enter(registers *r)
-{
-	word id = bpf_get_current_pid_tgid(), args[] = ARGUMENTS(r), stack = STACK_POINTER(r);
-	if (!watching(id) && !join(id))
-		return 0;
-	uint32_t index = attachment(r);
-	struct function *f = bpf_map_lookup_elem(&functions, &index);
-	struct thread *t = thread_of(id);
-	if (!f)
-		return 0;
-	if (!t) {
-		lose();
-		return 0;
-	}
-	if (is_repeated(r, t))
-		return 0;
-	struct call *c = &t->calls[f->flags & OF_LIBRARY ? 1 : 0];
-	if (c->is_current && c->stack > stack && !(f->flags & NESTED))
-		return 0;
-	if (!(f->flags & ENTRY_ONLY)) {
-		c->is_current = 1;
-		c->function = index;
-		c->stack = stack;
-		for (int i = 0; i < ARGUMENT_COUNT; i++)
-			c->args[i] = args[i];
-		// The trampoline would hide the callers of driver calls in the function.
-		c->saved_return = f->flags & OF_LIBRARY ? return_address(r) : 0;
-	}
-	if (f->flags & (APPLIES_AT_ENTRY | ENTRY_ONLY))
-		report_entry(id, index, args);
-	return 0;
-}
-
 // fill_results sets the arguments of a call, its result, and what it wrote where its arguments
 // point.
 static INLINE void fill_results(struct event *e, const struct function *f, const word *args, word result)
@@ -107,7 +73,7 @@ static INLINE void fill_results(struct event *e, const struct function *f, const
 
 // start_stack begins an event with a stack in the thread's scratch buffer. Other programs add the
 // frames of Python and those of the stack, from an address on, and output it.
-static INLINE int start_stack(registers *r, word id, const struct generation *g, uint32_t index, const struct function *f, const word *args, word pc)
+static INLINE int start_stack(registers *r, word id, const struct generation *g, uint32_t index, const struct function *f, const word *args, word pc, word sp)
 {
 	struct scratch *s = scratch_of(id);
 	uint32_t pid = id >> 32, slot = RULES_REMOVED;
@@ -127,7 +93,7 @@ static INLINE int start_stack(registers *r, word id, const struct generation *g,
 	e->python = 0;
 	e->total = 0;
 	s->at.pc = pc;
-	s->at.sp = STACK_POINTER(r);
+	s->at.sp = sp;
 	s->at.fp = FRAME_POINTER(r);
 	s->past_unknown = 0;
 	s->window_at = 0;
@@ -140,6 +106,58 @@ static INLINE int start_stack(registers *r, word id, const struct generation *g,
 	return go_on(r, s, bpf_map_lookup_elem(&interpreters, &pid) ? FIND_PYTHON : UNWIND);
 }
 
+// was_unwound reports whether an exception ended a call: something else is where its return address
+// was. Only a call whose returns are probed at its instructions can end so.
+static INLINE bool was_unwound(const struct call *c)
+{
+	word at = 0;
+	if (!c->at_instructions || !POPS_RETURN)
+		return 0;
+	return !bpf_probe_read_user(&at, sizeof at, (void *)c->stack) && at != c->saved_return;
+}
+
+// A watched call inside a watched call is internal to the library and ignored, unless it frees.
+SEC("uprobe.multi/enter")
+int enter(registers *r)
+{
+	word id = bpf_get_current_pid_tgid(), args[] = ARGUMENTS(r), stack = STACK_POINTER(r);
+	struct generation *g = watching(id);
+	if (!g)
+		g = join(id);
+	if (!g)
+		return 0;
+	uint32_t attached = attachment(r), index = attached & ~AT_INSTRUCTIONS;
+	struct function *f = bpf_map_lookup_elem(&functions, &index);
+	struct thread *t = thread_of(id);
+	if (!f)
+		return 0;
+	if (!t) {
+		lose();
+		return 0;
+	}
+	if (is_repeated(r, t))
+		return 0;
+	struct call *c = &t->calls[f->flags & OF_LIBRARY ? 1 : 0];
+	if (c->is_current && c->stack > stack && !(f->flags & NESTED) && !was_unwound(c))
+		return 0;
+	if (!(f->flags & ENTRY_ONLY)) {
+		c->is_current = 1;
+		c->function = index;
+		c->stack = stack;
+		c->at_instructions = attached != index;
+		for (int i = 0; i < ARGUMENT_COUNT; i++)
+			c->args[i] = args[i];
+		// The trampoline would hide the callers of driver calls in the function.
+		c->saved_return = f->flags & OF_LIBRARY ? return_address(r) : 0;
+	}
+	if (f->flags & ENTRY_ONLY && f->flags & RECORDS_STACK) // as at its return, since it has no result
+		return start_stack(r, id, g, index, f, args, return_address(r), stack + POPS_RETURN);
+	if (f->flags & (APPLIES_AT_ENTRY | ENTRY_ONLY))
+		report_entry(id, index, args);
+	return 0;
+}
+
+// At the kernel's return probe the return address is popped; at an instruction that returns it is not.
 SEC("uprobe.multi/leave")
 int leave(registers *r)
 {
@@ -147,19 +165,21 @@ int leave(registers *r)
 	struct generation *g = watching(id);
 	if (!g)
 		return 0;
-	uint32_t index = attachment(r);
+	uint32_t attached = attachment(r), index = attached & ~AT_INSTRUCTIONS;
+	bool at_instruction = attached != index;
 	struct function *f = bpf_map_lookup_elem(&functions, &index);
 	struct thread *t = bpf_map_lookup_elem(&threads, &id);
 	if (!f || !t)
 		return 0;
 	struct call *c = &t->calls[f->flags & OF_LIBRARY ? 1 : 0];
-	if (!c->is_current || c->function != index || c->stack + POPS_RETURN != STACK_POINTER(r))
+	word sp = STACK_POINTER(r) + (at_instruction ? POPS_RETURN : 0);
+	if (!c->is_current || c->function != index || c->stack + POPS_RETURN != sp)
 		return 0;
 	c->is_current = 0;
 	if (f->flags & APPLIES_AT_ENTRY && !(uint32_t)RESULT(r)) // only a failure is reported
 		return 0;
 	if (f->flags & RECORDS_STACK)
-		return start_stack(r, id, g, index, f, c->args, PROGRAM_COUNTER(r));
+		return start_stack(r, id, g, index, f, c->args, at_instruction ? return_address(r) : PROGRAM_COUNTER(r), sp);
 	struct event *e = reserve_call(id, index, CALL_RETURN);
 	if (!e)
 		return 0;
@@ -208,7 +228,7 @@ int note(registers *r)
 	for (int i = 0; i < ARGUMENT_COUNT; i++)
 		args[i] = value_of(r, &p->arguments[i]);
 	if (f->flags & RECORDS_STACK) // rules are looked up for the byte before an address, as for return addresses
-		return start_stack(r, id, g, index, f, args, PROGRAM_COUNTER(r) + 1);
+		return start_stack(r, id, g, index, f, args, PROGRAM_COUNTER(r) + 1, STACK_POINTER(r));
 	report_entry(id, index, args);
 	return 0;
 }

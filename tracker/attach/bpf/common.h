@@ -93,10 +93,15 @@ struct generation {
 // returned (by longjmp) is recognized by its stack pointer.
 struct call {
 	uint32_t is_current, function;
-	word stack; // the stack pointer
+	word at_instructions; // its returns are probed at the instructions
+	word stack;           // the stack pointer
 	word args[ARGUMENT_COUNT];
-	word saved_return; // of a library's function: the return address that its probe replaces
+	word saved_return; // of a library's function: the return address, which the kernel's return probe replaces
 };
+
+// In the cookie of a probe: the returns of the function are probed at the instructions that return. An
+// exception may pass through it, which the kernel's return probe does not survive.
+#define AT_INSTRUCTIONS (1u << 31)
 
 struct thread {
 	struct call calls[2];  // of the driver, and of another library, which may call the driver

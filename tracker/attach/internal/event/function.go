@@ -172,7 +172,7 @@ func (e Effect) AppliesAtEntry() bool {
 // EntryOnly reports whether the return of the call is ignored: these functions are called often and
 // rarely fail, or have no result.
 func (e Effect) EntryOnly() bool {
-	return e == PushesContext || e == PopsContext || e == SetsContext || e == LibraryFrees || e == LooksUpFunction
+	return e == PushesContext || e == PopsContext || e == SetsContext || e == LibraryFrees || e == LibraryReports || e == LooksUpFunction
 }
 
 // RecordsStack reports whether the call stack is recorded.

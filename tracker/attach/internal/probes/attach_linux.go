@@ -20,9 +20,12 @@ import (
 // place is where a program is attached in a file.
 type place struct {
 	offset     uint64
-	attachedTo uint32 // the index of the function, or of the static probe
+	attachedTo uint32 // the index of the function, or of the static probe; see atInstructions
 	semaphore  uint64 // of a static probe; 0 if there is none
 }
+
+// atInstructions marks the places of a function whose returns are probed at its instructions: AT_INSTRUCTIONS in common.h.
+const atInstructions = 1 << 31
 
 // ProbeLibrary probes the functions of a file, for all processes that have loaded it or will. The
 // functions are the driver's, or those of a library that Config.Functions names.
@@ -37,7 +40,7 @@ func (s *Source) ProbeLibrary(path, library string) error {
 			names = append(names, f.Symbols...)
 		}
 	}
-	at, err := symbols.Offsets(path, names)
+	at, err := symbols.Functions(path, names)
 	if err != nil {
 		return err
 	}
@@ -54,7 +57,7 @@ func (s *Source) ProbeLibrary(path, library string) error {
 		return err
 	}
 	defer code.Close()
-	var enter, leave, notes []place
+	var enter, leave, returns, notes []place
 	seen := make(map[uint64]bool) // offsets: a function may have several names
 	for i, f := range s.functions {
 		if f.Library != library || f.Without != "" && static[f.Without] != nil {
@@ -70,17 +73,30 @@ func (s *Source) ProbeLibrary(path, library string) error {
 		}
 		found := false
 		for _, name := range f.Symbols {
-			offset := at[name]
+			function := at[name]
+			offset := function.Offset
 			found = found || offset != 0
 			if offset == 0 || seen[offset] {
 				continue
 			}
 			seen[offset] = true
 			its := place{offset: cheapest(code, offset), attachedTo: uint32(i)}
-			enter = append(enter, its)
-			if !f.Effect.EntryOnly() {
+			switch {
+			case f.Effect.EntryOnly():
+			case function.Unwinds:
+				its.attachedTo |= atInstructions
+				left, err := symbols.Returns(path, offset)
+				if err != nil {
+					return fmt.Errorf("%s of %s cannot be watched: %w. The kernel's own return probe would end the program when an exception passes "+
+						"through: name a function that it calls, or one that calls it", name, path, err)
+				}
+				for _, offset := range left {
+					returns = append(returns, place{offset: offset, attachedTo: its.attachedTo})
+				}
+			default:
 				leave = append(leave, its)
 			}
+			enter = append(enter, its)
 		}
 		if !found && library != "" {
 			return fmt.Errorf("%s has no function %s: it needs a symbol of that name, that is not inlined", path, f.Symbols[0])
@@ -98,7 +114,7 @@ func (s *Source) ProbeLibrary(path, library string) error {
 		program  string
 		places   []place
 		atReturn bool
-	}{{"leave", leave, true}, {"enter", enter, false}, {"note", notes, false}} {
+	}{{"leave", leave, true}, {"leave", returns, false}, {"enter", enter, false}, {"note", notes, false}} {
 		if err := s.attach(file, it.program, it.places, it.atReturn); err != nil {
 			return fmt.Errorf("probe %s: %w", path, explain(err))
 		}

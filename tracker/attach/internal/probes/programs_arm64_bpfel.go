@@ -245,12 +245,13 @@ type programsStaticProbe struct {
 type programsThread struct {
 	_     structs.HostLayout
 	Calls [2]struct {
-		_           structs.HostLayout
-		IsCurrent   uint32
-		Function    uint32
-		Stack       uint64
-		Args        [6]uint64
-		SavedReturn uint64
+		_              structs.HostLayout
+		IsCurrent      uint32
+		Function       uint32
+		AtInstructions uint64
+		Stack          uint64
+		Args           [6]uint64
+		SavedReturn    uint64
 	}
 	LastPc   uint64
 	LastSp   uint64

@@ -14,9 +14,30 @@ import (
 )
 
 // Offsets returns the offset in the file of each function that a library exports. With names it returns
-// the functions with these names, exported or not: those of C++ and Rust as in the source, without
-// parameters, or mangled.
+// the functions with these names: see Functions.
 func Offsets(path string, names []string) (map[string]uint64, error) {
+	functions, err := Functions(path, names)
+	if err != nil {
+		return nil, err
+	}
+	at := make(map[string]uint64, len(functions))
+	for name, f := range functions {
+		at[name] = f.Offset
+	}
+	return at, nil
+}
+
+// Function is a function of a file.
+type Function struct {
+	Offset uint64 // in the file
+	// Unwinds says that the function is of C++ or Rust: an exception or a panic may pass through it. The kernel's
+	// return probe replaces the return address, so that the program would end then. See Returns.
+	Unwinds bool
+}
+
+// Functions returns the functions that a library exports. With names it returns the functions with these
+// names, exported or not: those of C++ and Rust as in the source, without parameters, or mangled.
+func Functions(path string, names []string) (map[string]Function, error) {
 	f, err := elf.Open(path)
 	if err != nil {
 		return nil, err
@@ -31,24 +52,23 @@ func Offsets(path string, names []string) (map[string]uint64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	its, at := layoutOf(f), make(map[string]uint64)
+	its, found := layoutOf(f), make(map[string]Function)
+	hasTable := f.Section(".eh_frame") != nil // without one, no exception passes
 	wanted := wantedNames(names)
 	for _, s := range symbols {
 		if elf.ST_TYPE(s.Info) != elf.STT_FUNC {
 			continue
 		}
 		offset, ok := its.offset(s.Value)
-		switch {
-		case !ok:
-		case len(names) == 0:
-			at[s.Name] = offset
-		default:
-			if name, ok := wanted.of(s.Name); ok {
-				at[name] = offset
-			}
+		name := s.Name
+		if ok && len(names) > 0 {
+			name, ok = wanted.of(s.Name)
+		}
+		if ok {
+			found[name] = Function{Offset: offset, Unwinds: hasTable && unwinds(s.Name)}
 		}
 	}
-	return at, nil
+	return found, nil
 }
 
 // wantedName is a name to find, and a word that all its mangled forms contain.

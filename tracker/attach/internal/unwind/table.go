@@ -235,15 +235,8 @@ const maxRules = 1 << 16
 
 // compute computes the rule at an address.
 func (t *Table) compute(address uint64) *rule {
-	i, ok := slices.BinarySearchFunc(t.index, address, func(f function, a uint64) int { return cmp.Compare(f.start, a) })
+	e, ok := t.entryOf(address)
 	if !ok {
-		i--
-	}
-	if i < 0 {
-		return nil
-	}
-	e, ok := t.entryAt(t.index[i].entry)
-	if !ok || e.cie == nil || address < e.start || address-e.start >= e.size {
 		return nil
 	}
 	return e.rule(address)

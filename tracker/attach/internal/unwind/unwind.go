@@ -18,11 +18,13 @@ type Machine struct {
 	sp, ra  int
 	address uint64 // mask of the address bits in a return address: others may sign it
 	frame   rule   // of a function with a frame pointer
+
+	returnSize int64 // bytes on the stack that a call takes
 }
 
 // AMD64 and ARM64 are by their psABIs.
 var (
-	AMD64 = &Machine{sp: 7, ra: 16, address: 1<<64 - 1, frame: framePointerRule(6, 16)}
+	AMD64 = &Machine{sp: 7, ra: 16, address: 1<<64 - 1, frame: framePointerRule(6, 16), returnSize: 8}
 	ARM64 = &Machine{sp: 31, ra: 30, address: 1<<48 - 1, frame: framePointerRule(29, 30)}
 )
 
