@@ -62,7 +62,7 @@ func model(layers []nn.Layer, opts []Option) (*Report, error) {
 		if err := withoutInput(r, own, cfg); err != nil {
 			return nil, err
 		}
-		r.store(cfg, own)
+		r.store(cfg)
 		return r.served(cfg), nil
 	}
 	cfg.Checkpoints = decl.Anywhere(cfg.Checkpoints)
@@ -75,7 +75,7 @@ func model(layers []nn.Layer, opts []Option) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.store(cfg, own)
+	r.store(cfg)
 	footprints(t, r, own, serve, learn)
 	return r.served(cfg), nil
 }
@@ -284,11 +284,8 @@ func WithLoss(l nn.Layer) Option {
 }
 
 // store puts the size of the weights as they are stored into the memory of inference.
-func (r *Report) store(cfg *setting.Config, own *tape.Holding) {
+func (r *Report) store(cfg *setting.Config) {
 	stored := cfg.Stored
-	if own.Packed > 0 {
-		stored = setting.Amount{Bytes: r.Params.Bytes - own.Packed}
-	}
 	if stored.Bytes <= 0 || cfg.Sharding.Devices() > 1 {
 		return
 	}
@@ -314,6 +311,11 @@ func (r *Report) llamaCpp(cfg *setting.Config) {
 	m.bounds.Above += float64(more) / float64(max(1, m.Peak.Bytes))
 	if r.ModelLayers > 0 { // then weights and cache are exact, and newer releases have smaller buffers
 		m.bounds.Below = float64(cfg.Compute) / float64(max(1, m.Peak.Bytes))
+	}
+	if b := cfg.Buffer; b.Most > 0 && r.ModelLayers > 0 {
+		peak := float64(max(1, m.Peak.Bytes))
+		m.bounds.Below, m.bounds.Above = float64(b.Bytes-b.Least)/peak, float64(b.Most-b.Bytes+more)/peak
+		r.Notes = append(r.Notes, b.Note())
 	}
 	context := contextOf(cfg)
 	all := within(m.Peak.Bytes, m.bounds, 0)

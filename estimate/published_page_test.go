@@ -138,9 +138,6 @@ when decides which blocks are used again. A report is of the second step, which 
   package's layers run them at once. The smaller batches are among the cases.
 - Swin-S, batch 48, mixed precision (github.com/microsoft/Swin-Transformer/issues/192): 7785 MiB measured, 6462 estimated, +20 %,
   within the bounds. The source does not say whose mixed precision it was (apex or PyTorch).
-- The states of Qwen3.5 9B's recurrent layers in llama.cpp (a log of 2026): 100.5 MiB for two sequences. The package has 102.0: it keeps
-  the last four tokens for the convolution, as transformers does, and llama.cpp three. Its keys and values are right: 544 MiB in Q8_0 of
-  32768 tokens.
 - BERT of 4, 8 and 12 layers, batch 8, 512 tokens, in a training step without an optimizer (huggingface.co/blog/reformer, on an unknown
   GPU): 4103, 5759 and 7415 MiB measured, 3989, 6343 and 8739 estimated. A layer takes 414 MiB there, as one without dropout would.
 - TimeSformer with divided attention (open-mmlab/mmaction2 at 699e31a0): the source has 17,874 MiB of one run and 15,235 of another.

@@ -119,7 +119,7 @@ var (
 	qwen30b  = family.Transformer{Vocab: 151936, Hidden: 2048, Blocks: 48, Heads: 32, KVHeads: 4, HeadSize: 128, Mixture: family.Mixture{Experts: 128, TopK: 8, ExpertFFN: 768}}
 	qwen235b = family.Transformer{Vocab: 151936, Hidden: 4096, Blocks: 94, Heads: 64, KVHeads: 4, HeadSize: 128, Mixture: family.Mixture{Experts: 128, TopK: 8, ExpertFFN: 1536}}
 	qwen7b   = family.Transformer{Vocab: 152064, Hidden: 3584, FFN: 18944, Blocks: 28, Heads: 28, KVHeads: 4}
-	pythia   = family.Transformer{Family: family.GPTNeoX, Bias: true, Vocab: 50304, Hidden: 2560, FFN: 10240, Blocks: 32, Heads: 32}
+	pythia   = family.Transformer{Family: family.GPTNeoX, Bias: true, Parallel: true, Vocab: 50304, Hidden: 2560, FFN: 10240, Blocks: 32, Heads: 32}
 )
 
 // commandR is the model of 35 G parameters.
@@ -134,27 +134,27 @@ var (
 )
 
 var printedBuffers = []printedBuffer{
-	{"Llama 3.1 8B", "ollama on a T4, 2024-08", llama8b, family.LlamaCpp{ContextLength: 8192}, 560},
-	{"Llama 3.1 70B", "llama-server on an RTX 4090, 2024-09", llama70b, family.LlamaCpp{ContextLength: 8192}, 1104},
-	{"OpenLLaMA 7B", "llama.cpp's CI on a V100, 2024-03", llama7b, family.LlamaCpp{ContextLength: 2048}, 164},
-	{"Llama 2 13B", "llama.cpp on an A100, 2024-02", llama13b, family.LlamaCpp{ContextLength: 512}, 81},
-	{"Pythia 2.8B", "llama.cpp's CI on a V100, build 4823", pythia, family.LlamaCpp{ContextLength: 2048}, 162},
-	{"Qwen3 32B", "ikawrakow/ik_llama.cpp discussion 397, build 3673", qwen32b, family.LlamaCpp{ContextLength: 8192, Batch: 1024, FlashAttention: true}, 633.5},
-	{"Qwen3 30B-A3B", "ikawrakow/ik_llama.cpp discussions, 2025-05", qwen30b, family.LlamaCpp{ContextLength: 32768, FlashAttention: true}, 304.75},
-	{"Qwen3 235B-A22B", "ikawrakow/ik_llama.cpp discussions, 2025-07, the second of two GPUs", qwen235b, family.LlamaCpp{ContextLength: 32768, Batch: 2048, FlashAttention: true}, 1251},
-	{"Qwen2.5 7B", "a benchmark's log, 2025", qwen7b, family.LlamaCpp{ContextLength: 2048, FlashAttention: true}, 304},
-	{"Command R 35B", "ggml-org/llama.cpp pull request 6122, the first of two GPUs", commandR, family.LlamaCpp{ContextLength: 4096, GPUs: 2}, 672.01},
-	{"TriLM 3.9B", "mozilla-ai/llamafile pull request 552, on an RTX 4080", trilm, family.LlamaCpp{ContextLength: 512}, 105},
-	{"Llama 3.1 8B", "ikawrakow/ik_llama.cpp discussions, 2024, on an RTX 3090", llama8b, family.LlamaCpp{ContextLength: 1024}, 266.5},
-	{"Phi-3 mini 128k", "ggml-org/llama.cpp issue 6849, on the CPU", phi3Mini, family.LlamaCpp{ContextLength: 131328}, 8500.51},
-	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, family.LlamaCpp{ContextLength: 32768, FlashAttention: true}, 501},
-	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, family.LlamaCpp{ContextLength: 262144, FlashAttention: true}, 808.02},
+	{"Llama 3.1 8B", "ollama on a T4, 2024-08", llama8b, family.LlamaCpp{ContextLength: 8192, Build: 4823}, 560},
+	{"Llama 3.1 70B", "llama-server on an RTX 4090, 2024-09", llama70b, family.LlamaCpp{ContextLength: 8192, Build: 4823}, 1104},
+	{"OpenLLaMA 7B", "llama.cpp's CI on a V100, 2024-03", llama7b, family.LlamaCpp{ContextLength: 2048, Build: 4823}, 164},
+	{"Llama 2 13B", "llama.cpp on an A100, 2024-02", llama13b, family.LlamaCpp{ContextLength: 512, Build: 4823}, 81},
+	{"Pythia 2.8B", "llama.cpp's CI on a V100, build 4823", pythia, family.LlamaCpp{ContextLength: 2048, Build: 4823}, 162},
+	{"Qwen3 32B", "ikawrakow/ik_llama.cpp discussion 397, build 3673", qwen32b, family.LlamaCpp{ContextLength: 8192, Batch: 1024, FlashAttention: true, Build: 4823}, 633.5},
+	{"Qwen3 30B-A3B", "ikawrakow/ik_llama.cpp discussions, 2025-05", qwen30b, family.LlamaCpp{ContextLength: 32768, FlashAttention: true, Build: 4823}, 304.75},
+	{"Qwen3 235B-A22B", "ikawrakow/ik_llama.cpp discussions, 2025-07, the second of two GPUs", qwen235b, family.LlamaCpp{ContextLength: 32768, Batch: 2048, FlashAttention: true, Build: 4823}, 1251},
+	{"Qwen2.5 7B", "a benchmark's log, 2025", qwen7b, family.LlamaCpp{ContextLength: 2048, FlashAttention: true, Build: 4823}, 304},
+	{"Command R 35B", "ggml-org/llama.cpp pull request 6122, the first of two GPUs", commandR, family.LlamaCpp{ContextLength: 4096, GPUs: 2, Build: 4823}, 672.01},
+	{"TriLM 3.9B", "mozilla-ai/llamafile pull request 552, on an RTX 4080", trilm, family.LlamaCpp{ContextLength: 512, Build: 4823}, 105},
+	{"Llama 3.1 8B", "ikawrakow/ik_llama.cpp discussions, 2024, on an RTX 3090", llama8b, family.LlamaCpp{ContextLength: 1024, Build: 4823}, 266.5},
+	{"Phi-3 mini 128k", "ggml-org/llama.cpp issue 6849, on the CPU", phi3Mini, family.LlamaCpp{ContextLength: 131328, Build: 4823, Host: true}, 8500.51},
+	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, family.LlamaCpp{ContextLength: 32768, FlashAttention: true, Build: 8179}, 501},
+	{"Qwen3.5 9B", "a log of llama-server on an RTX 4070, 2026", qwen35, family.LlamaCpp{ContextLength: 262144, FlashAttention: true, Build: 8179}, 808.02},
 	{"DeepSeek V2 Lite, a file from before April 2025", "a log of llama.cpp on OpenCL, 2026", deepseekV2Lite, family.LlamaCpp{ContextLength: 4096, FlashAttention: true}, 208},
-	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on 8 AMD GPUs, 2025", deepseekR1, family.LlamaCpp{ContextLength: 8192, GPUs: 8}, 2322.01},
-	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on the CPU, 2025", deepseekR1, family.LlamaCpp{ContextLength: 4096}, 1186.01},
-	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on the CPU, 2025", deepseekR1, family.LlamaCpp{ContextLength: 2048}, 670.01},
-	{"DeepSeek R1", "two blocks of its sizes, llama.cpp of 2026 on the CPU", r1Latent, family.LlamaCpp{ContextLength: 8192}, 2472.01},
-	{"DeepSeek R1", "two blocks of its sizes, llama.cpp of 2026 on the CPU", r1Latent, family.LlamaCpp{ContextLength: 16384, FlashAttention: true}, 424.01},
+	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on 8 AMD GPUs, 2025", deepseekR1, family.LlamaCpp{ContextLength: 8192, GPUs: 8, Build: 4823}, 2322.01},
+	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on the CPU, 2025", deepseekR1, family.LlamaCpp{ContextLength: 4096, Build: 4823, Host: true}, 1186.01},
+	{"DeepSeek R1, a file from before April 2025", "a log of llama.cpp on the CPU, 2025", deepseekR1, family.LlamaCpp{ContextLength: 2048, Build: 4823, Host: true}, 670.01},
+	{"DeepSeek R1", "two blocks of its sizes, llama.cpp of 2026 on the CPU", r1Latent, family.LlamaCpp{ContextLength: 8192, Build: 8179, Host: true}, 2472.01},
+	{"DeepSeek R1", "two blocks of its sizes, llama.cpp of 2026 on the CPU", r1Latent, family.LlamaCpp{ContextLength: 16384, FlashAttention: true, Build: 8179, Host: true}, 424.01},
 }
 
 // servedBuffer is the weights of a model, or its keys and values, as llama.cpp printed them.

@@ -36,6 +36,19 @@ type Server struct {
 	Slots          string
 	Batch          int  // tokens that are computed at once, --ubatch-size; 0 means 512
 	FlashAttention bool // scores are not held
+	// Auto is whether FlashAttention is llama.cpp's own choice, --flash-attn auto, which is on where the backend can do it
+	// (src/llama-context.cpp, llama_context::sched_reserve). The bounds are then for both.
+	Auto bool
+	// Backend is ggml's: "cuda", "vulkan", "metal", or "cpu" where there is no GPU; the report is about the memory of the CPU
+	// then. Vulkan and Metal change the order of the operations, and with it the compute buffer, in ways that are not
+	// computed. "" is not known: the bounds allow for it.
+	Backend string
+	// Build is the number of llama.cpp's build, such as 8179 of early 2026; 0 means the newest that is known, v0.5.0 of late
+	// 2026, with bounds that allow for those of the last year.
+	Build int
+	// Outputs is of how many of a batch's tokens the logits are computed; 0 means of all, as llama.h has it. The bounds then
+	// allow for one of each sequence.
+	Outputs int
 	// GPULayers is how many layers a GPU holds, with their keys and values, --n-gpu-layers: the blocks from the last to the
 	// first, after the output, which is one more layer (src/llama-model.cpp, load_tensors, since pull request 18148 of
 	// December 2025; before it the output came last). 0 means all, and less than 0 none. Layers with a window and recurrent

@@ -29,4 +29,5 @@ var Decoders = []*Family{
 	FlexOLMo,
 	GraniteMoEShared,
 	Helium,
+	Ling2,
 }

@@ -22,6 +22,7 @@ var DeepSeek = &Family{
 var Dots1 = &Family{
 	Name:  "dots.llm1",
 	Types: []Type{{Name: "dots1", Base: "Dots1Model", Read: readDots1}},
+	GGUF:  []GGUF{{Name: "dots1", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Read: ggufBest}},
 }
 
 func readDeepSeekV3(c *Config, a *Model) { deepSeekV3(c, a, 3) }

@@ -12,6 +12,7 @@ var ErnieMoE = &Family{
 	Name:  "ERNIE 4.5 MoE",
 	style: style{attention: ernieAttention, mixture: func(c Transformer, m layer.MoE) tape.Layer { return ernieMixture{m, c.Bias} }},
 	Types: []Type{{Name: "ernie4_5_moe", Base: "Ernie4_5_MoeModel", Read: readErnieMoE}},
+	GGUF:  []GGUF{{Name: "ernie4_5-moe", Read: ggufErnieMoE}},
 }
 
 // ernieMixture is a mixture whose router chooses by a softmax and a bias that is not trained. With

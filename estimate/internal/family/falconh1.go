@@ -19,6 +19,7 @@ var FalconH1 = &Family{
 		},
 	},
 	Types: []Type{{Name: "falcon_h1", Base: "FalconH1Model", Read: readFalconH1}},
+	GGUF:  []GGUF{{Name: "falcon-h1", Read: ggufFalconH1}},
 }
 
 // falconH1Block adds the outputs of the mixer and of attention, which read one norm.

@@ -37,6 +37,7 @@ var GLM4MoE = &Family{
 	Name:  "GLM-4.5",
 	style: style{attention: joinedAttention},
 	Types: []Type{{Name: "glm4_moe", Base: "Glm4MoeModel", Read: readGLM4MoE}},
+	GGUF:  []GGUF{{Name: "glm4moe", Rotary: true, Read: ggufGLM4MoE}},
 }
 
 func chatGLMMLP(c Transformer) tape.Layer {

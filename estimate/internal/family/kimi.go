@@ -18,6 +18,7 @@ var KimiLinear = &Family{
 		return replaced("self_attn", layer.KimiAttention{Hidden: c.Hidden, KimiDelta: *own}, own.Keeps())
 	}},
 	Types: []Type{{Name: "kimi_linear", Base: "KimiLinearModel", Keys: map[string]string{"num_experts": "n_routed_experts"}, Read: readKimiLinear}},
+	GGUF:  []GGUF{{Name: "kimi-linear", Blocks: true, Read: ggufKimiLinear}},
 }
 
 // kimiLayers is linear_attn_config, which Moonshot's own files have in place of transformers' keys. Its layers count

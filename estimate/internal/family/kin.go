@@ -36,6 +36,7 @@ var MiniMaxM2 = &Family{
 	Name:  "MiniMax M2",
 	style: style{attention: minimaxAttention, mixture: func(_ Transformer, m layer.MoE) tape.Layer { return routedBy(m, layer.LoneSigmoid) }},
 	Types: []Type{{Name: "minimax_m2", Base: "MiniMaxM2Model", Read: readMiniMaxM2}},
+	GGUF:  []GGUF{{Name: "minimax-m2", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Rotary: true, Read: ggufMiniMaxM2}},
 }
 
 func seedAttention(c Transformer, a *layer.Attention) { a.Dropout = c.ScoreDropout }

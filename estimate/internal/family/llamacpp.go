@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/ggml"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
 
@@ -14,6 +14,10 @@ type Server struct {
 	Slots          string
 	Batch          int
 	FlashAttention bool
+	Auto           bool
+	Backend        string
+	Build          int
+	Outputs        int
 	GPULayers      int
 	Split          []float64
 	Projector      alloc.Bytes
@@ -21,11 +25,30 @@ type Server struct {
 
 // LlamaCpp holds the settings of llama.cpp that decide the size of its compute buffer.
 type LlamaCpp struct {
-	ContextLength  int  // tokens of all slots together, --ctx-size
+	ContextLength  int  // tokens of all sequences together
+	Windowed       int  // tokens that layers with a window have room for, of all sequences together; 0 means ContextLength
+	Slots          int  // sequences; 0 means 1
+	Unified        bool // the sequences share one cache
 	Batch          int  // tokens that are computed at once, --ubatch-size; 0 means 512
+	Outputs        int  // of these, tokens whose logits are computed; 0 means all
 	FlashAttention bool // scores are not held
+	Build          int  // of llama.cpp, such as 8179; 0 means the newest
 	GPUs           int  // number of GPUs that share the layers; 0 means 1
+	Host           bool // there is no GPU
+
+	RotatedKeys, RotatedValues bool // they are quantized
 }
+
+// Builds of llama.cpp from which on the compute buffer is another. The first is between 8179 and 10068.
+const (
+	fusedGates  = 5780 // pull request 14158
+	byIndexes   = 6139 // pull request 14285, by default
+	packedViews = 6413 // pull request 15662
+	narrowMask  = 9000
+)
+
+// before reports whether the build is one before this.
+func (l LlamaCpp) before(build int) bool { return l.Build > 0 && l.Build < build }
 
 // usualBatch is the default of llama.cpp's --ubatch-size.
 const usualBatch = 512
@@ -35,23 +58,81 @@ func (c Transformer) Serve(s Server, cache setting.KVConfig, sizes setting.Layer
 	if s.Slots != "" && s.Slots != "unified" && s.Slots != "apart" {
 		return nil, fmt.Errorf("estimate llama.cpp: Slots is %q: want unified or apart", s.Slots)
 	}
-	cells := s.Cells(cache)
-	context := cells.ContextLength
-	if s.Slots != "apart" && cells.Batch > 0 {
-		context = min(context, setting.MaxField/cells.Batch) * cells.Batch
+	if !slices.Contains(backends, s.Backend) {
+		return nil, fmt.Errorf("estimate llama.cpp: Backend is %q: want one of %q", s.Backend, backends)
 	}
-	buffer, err := c.ComputeBuffer(LlamaCpp{ContextLength: context, Batch: s.Batch, FlashAttention: s.FlashAttention, GPUs: len(s.Split)})
+	if kernel := kernelOf(c); kernel > 0 { // of the convolution's last inputs, those that the next token needs
+		cache.Fixed = cache.Fixed / kernel * (kernel - 1)
+	}
+	cells := s.Cells(cache)
+	buffer, err := bufferOf(c, s, cache.Batch, cells)
 	if err != nil {
 		return nil, err
 	}
+	if s.Backend == onHost { // the head reads the embedding's own copy
+		sizes.Output, sizes.Input, sizes.Tied = sizes.Output+sizes.Input-sizes.Tied, 0, 0
+	}
 	shares := slices.Clone(s.Split)
 	return func(cfg *setting.Config) {
-		cfg.Cache, cfg.Compute, cfg.Sizes, cfg.Shares, cfg.Projector = &cells, buffer, &sizes, shares, s.Projector
+		cfg.Cache, cfg.Compute, cfg.Buffer, cfg.Sizes, cfg.Shares, cfg.Projector = &cells, buffer.Bytes, buffer, &sizes, shares, s.Projector
 		if cfg.GpuLayers = nil; s.GPULayers != 0 {
 			n := max(0, s.GPULayers)
 			cfg.GpuLayers = &n
 		}
 	}, nil
+}
+
+// backends are ggml's, and "" for one that is not known.
+var backends = []string{"", "cuda", "vulkan", "metal", onHost}
+
+const onHost = "cpu"
+
+// The most that other orders of the operations, which Vulkan and Metal choose by themselves (ggml_backend_graph_optimize),
+// were measured to change a compute buffer: contrib/llama holds it to Vulkan.
+const lessReordered, moreReordered = 0.85, 1.60
+
+// unmodelled is the share of a compute buffer that small inputs which the graph leaves out can change: contrib/llama measured
+// 0.12 %.
+const unmodelled = 0.01
+
+// bufferOf returns the compute buffer, and between what it is where the settings leave something open.
+func bufferOf(c Transformer, s Server, slots int, cells setting.KVConfig) (b setting.ComputeBuffer, err error) {
+	given := s.settings(slots, cells)
+	if b.Bytes, err = c.ComputeBuffer(given); err != nil {
+		return b, err
+	}
+	b.Least, b.Most = b.Bytes, b.Bytes
+	allow := func(open bool, reason string, change func(*LlamaCpp)) {
+		other := given
+		change(&other)
+		n, wrong := c.ComputeBuffer(other)
+		if !open || wrong != nil || n == b.Bytes {
+			return
+		}
+		b.Least, b.Most = min(b.Least, n), max(b.Most, n)
+		b.Open = append(b.Open, reason)
+	}
+	allow(s.Auto && !given.RotatedValues, "flash attention is off where the GPU cannot do it", func(l *LlamaCpp) { l.FlashAttention = false })
+	allow(s.Build == 0, "builds until early 2026 have wider masks", func(l *LlamaCpp) { l.Build = narrowMask - 1 })
+	allow(s.Slots == "", "each slot may have a cache of its own", func(l *LlamaCpp) { l.Unified = false })
+	allow(s.Outputs == 0, "the logits of one token for each slot may be enough", func(l *LlamaCpp) { l.Outputs = max(1, slots) })
+	less, more := 1-unmodelled, 1+unmodelled
+	if s.Backend != onHost && s.Backend != "cuda" {
+		less, more = lessReordered, moreReordered
+		b.Open = append(b.Open, "Vulkan and Metal change the order of the operations")
+	}
+	b.Least, b.Most = alloc.Bytes(less*float64(b.Least)), alloc.Bytes(more*float64(b.Most))
+	return b, nil
+}
+
+// settings returns what decides the compute buffer for this many sequences, whose cache is cells.
+func (s Server) settings(slots int, cells setting.KVConfig) LlamaCpp {
+	all := func(n int) int { return min(n, setting.MaxField/max(1, cells.Batch)) * max(1, cells.Batch) }
+	return LlamaCpp{
+		ContextLength: all(cells.ContextLength), Windowed: all(min(cells.Window, cells.ContextLength)), Slots: slots, Unified: s.Slots != "apart", Batch: s.Batch, Outputs: s.Outputs,
+		FlashAttention: s.FlashAttention, Host: s.Backend == onHost, GPUs: len(s.Split), RotatedKeys: cells.Keys != "", RotatedValues: setting.Or(cells.Values, cells.Keys) != "",
+		Build: s.Build,
+	}
 }
 
 // Cells returns the cache as llama.cpp keeps it: the tokens of a sequence are rounded up to 256, and
@@ -73,17 +154,12 @@ func (s Server) Cells(c setting.KVConfig) setting.KVConfig {
 	return c
 }
 
-// ComputeBuffer returns what llama.cpp prints as the compute buffer of a GPU that has all layers:
-// the most memory that its graph needs, in float32, at one of three moments.
+// ComputeBuffer returns what llama.cpp prints as the compute buffer of a GPU that has all layers: the memory of its graph
+// for a whole batch, as package ggml computes it.
 //
-// The head makes the logits of all tokens of a batch, (vocabulary + hidden) x batch. Attention that
-// holds its scores needs heads x context x batch for them, and the mask and four tensors of the
-// batch. The MLP needs both of its wide tensors, two narrow ones and the mask.
-//
-// Several GPUs work on four batches at once, and each holds all their inputs and masks
-// (GGML_SCHED_MAX_COPIES in ggml/src/ggml-backend.cpp). docs/estimate.md compares the result with
-// what llama.cpp printed. Releases since the middle of 2026 reserve the logits of fewer tokens and
-// print less. The error says which number of the transformer or of l makes no sense.
+// Several GPUs work on four batches at once, and each holds all their inputs and masks (GGML_SCHED_MAX_COPIES in
+// ggml/src/ggml-backend.cpp). docs/estimate.md compares the result with what llama.cpp printed. The error says which
+// number of the transformer or of l makes no sense.
 func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	batch := min(setting.Or(l.Batch, usualBatch), l.ContextLength)
 	switch {
@@ -92,59 +168,25 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	case batch < 1 || l.ContextLength > setting.MaxField || c.Heads < 1 || c.Hidden < 1:
 		return 0, fmt.Errorf("estimate llama.cpp's compute buffer: context length %d, batch %d, %d heads, hidden %d: want 1 or more", l.ContextLength, batch, c.Heads, c.Hidden)
 	}
-	tokens := func(width int64) int64 { return 4 * width * int64(batch) }
-	hidden, query := int64(c.Hidden), int64(c.Heads)*int64(c.HeadWidth())
-	queries := 2 * query // before and after rotation
-	if c.packs() {
-		queries = 2*query + 2*int64(setting.Or(c.KVHeads, c.Heads))*int64(c.HeadWidth()) // packed with keys and values
+	slots, streams := max(1, l.Slots), 1
+	if !l.Unified {
+		streams = slots
 	}
-	if c.Latent != nil {
-		queries = latentQueries(c.Latent, int64(c.Heads))
+	s := ggml.Setting{
+		Cells: l.ContextLength / streams, WindowCells: setting.Or(l.Windowed, l.ContextLength) / streams, Streams: streams, Sequences: slots,
+		Batch: batch, Outputs: min(batch, setting.Or(l.Outputs, batch)), Flash: l.FlashAttention, RotatedKeys: l.RotatedKeys, RotatedValues: l.RotatedValues,
+		WideMask: l.before(narrowMask), Copied: l.before(byIndexes), ApartGates: l.before(fusedGates), ApartHeads: l.before(packedViews), Host: l.Host,
 	}
-	mask := int64(l.ContextLength)
-	if l.FlashAttention {
-		mask += mask / 2 // its copy in float16
-	}
-	most := max(tokens(int64(c.Vocab)+hidden), tokens(c.wideFFN()+2*hidden+mask))
-	if !l.FlashAttention {
-		most = max(most, tokens(int64(c.Heads)*int64(l.ContextLength)+mask+2*hidden+queries))
-	}
-	if c.Latent != nil && l.FlashAttention { // its queries are wider than the other tensors of a block
-		most = max(most, tokens(mask+2*hidden+queries))
-	}
+	most, ok := ggml.BufferSize(graphOf(c), s)
 	if l.GPUs > 1 {
-		most += 3 * tokens(2*hidden+mask)
+		mask := int64(l.ContextLength)
+		if l.FlashAttention && s.WideMask {
+			mask += mask / 2
+		}
+		most += 3 * 4 * (2*int64(c.Hidden) + mask) * int64(batch)
 	}
-	if most < 0 || most > setting.MaxTotal {
+	if !ok || most < 0 || most > setting.MaxTotal {
 		return 0, fmt.Errorf("estimate llama.cpp's compute buffer: it takes more than %v", alloc.Bytes(setting.MaxTotal))
 	}
 	return alloc.Bytes(most), nil
 }
-
-// latentQueries returns the width of what latent attention makes before its scores
-// (src/models/deepseek2.cpp): the narrow projections, the queries, their rotating part, and what is
-// multiplied. The latter is either queries, keys and values of all heads, or queries against the
-// latent.
-func latentQueries(a *layer.LatentAttention, heads int64) int64 {
-	nope, rope, value, rank := int64(a.NopeSize), int64(a.RopeSize), int64(a.ValueSize), int64(a.KVRank)
-	width := int64(a.QueryRank) + rank + rope + heads*(nope+2*rope)
-	if a.Whole {
-		return width + heads*(nope+rope+nope+value)
-	}
-	return width + heads*(rank+rank+rope)
-}
-
-// wideFFN returns the width of the middle of an MLP, or of a token's experts together.
-func (c Transformer) wideFFN() int64 {
-	ffn := int64(setting.Or(c.FFN, 4*min(c.Hidden, setting.MaxField)))
-	if c.Experts > 0 {
-		ffn = max(int64(setting.Or(c.TopK, 2))*int64(setting.Or(c.ExpertFFN, int(ffn))), int64(c.SharedFFN))
-	}
-	if _, ungated := c.style().mlp(c).(layer.MLP); ungated && c.Experts == 0 {
-		return ffn
-	}
-	return 2 * ffn // with its gate
-}
-
-// packs reports whether one projection makes queries, keys and values.
-func (c Transformer) packs() bool { return c.attention(c.style(), 0).Packed }

@@ -18,6 +18,7 @@ var NemotronH = &Family{
 		},
 	},
 	Types: []Type{{Name: "nemotron_h", Base: "NemotronHModel", Read: readNemotronH}},
+	GGUF:  []GGUF{{Name: "nemotron_h", Blocks: true, Read: ggufNemotronH}, {Name: "nemotron_h_moe", Blocks: true, Read: ggufNemotronH}},
 }
 
 // nemotronParts is what only Nemotron-H has.

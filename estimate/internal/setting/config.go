@@ -32,19 +32,18 @@ type Config struct {
 	Cache       *KVConfig
 	Stored      Amount
 	Compute     alloc.Bytes // llama.cpp's buffer; 0 for PyTorch
+	Buffer      ComputeBuffer
 	Sizes       *LayerSizes // layers of llama.cpp's weights; nil if not known
-	// Packed are the sizes of weights that inference holds packed, with their scales, by their paths.
-	Packed    map[string]alloc.Bytes
-	GpuLayers *int      // how many of these layers are on the GPU; nil means all
-	Shares    []float64 // proportions by which the GPUs share the layers
-	Projector alloc.Bytes
-	Loop      Loop
-	Offload   string
-	Machine   Machine
-	Release   Release // of PyTorch
-	Libraries Libraries
-	Lora      *LoRA
-	Fused     FusedLayers // of the model's type; nil means that its layers are as LoRA names them
+	GpuLayers   *int        // how many of these layers are on the GPU; nil means all
+	Shares      []float64   // proportions by which the GPUs share the layers
+	Projector   alloc.Bytes
+	Loop        Loop
+	Offload     string
+	Machine     Machine
+	Release     Release // of PyTorch
+	Libraries   Libraries
+	Lora        *LoRA
+	Fused       FusedLayers // of the model's type; nil means that its layers are as LoRA names them
 	// AdaptedParams holds the fused parameters that get adapters, by the ends of their paths.
 	AdaptedParams map[string]int
 	Quantized     *Quantized
@@ -258,21 +257,8 @@ func (c *Config) Excludes(at string) bool {
 	return false
 }
 
-// PackedSize returns the memory of a weight that inference holds packed: on one device, and the whole.
-func (c *Config) PackedSize(path, name string, split bool) (part, whole int64, ok bool) {
-	if len(c.Packed) == 0 {
-		return 0, 0, false
-	}
-	size, ok := c.Packed[path+"."+name]
-	devices := 1
-	if split {
-		devices = c.Sharding.Tensor
-	}
-	return Part(int64(size), devices), int64(size), ok
-}
-
 // Quantize stores weights as q says, whatever size their file has.
-func (c *Config) Quantize(q Quantized) { c.Quantized, c.Stored, c.Packed = &q, Amount{}, nil }
+func (c *Config) Quantize(q Quantized) { c.Quantized, c.Stored = &q, Amount{} }
 
 // Passing reports whether gradients of parameters leave the device, or are used up, as soon as they
 // are made.
@@ -490,3 +476,18 @@ func patterns(option string, all []string) error {
 
 // wrong makes the error of an option that makes no sense. Its text begins with the option's name.
 func wrong(format string, args ...any) error { return fmt.Errorf(format, args...) }
+
+// ComputeBuffer is llama.cpp's compute buffer: its size, and between what it is where settings leave something open. The zero
+// value leaves nothing open.
+type ComputeBuffer struct {
+	Bytes, Least, Most alloc.Bytes
+	Open               []string // what is open
+}
+
+// Note says between what the buffer is, and why.
+func (b ComputeBuffer) Note() string {
+	if len(b.Open) == 0 {
+		return fmt.Sprintf("llama.cpp's compute buffer takes %v", b.Bytes)
+	}
+	return fmt.Sprintf("llama.cpp's compute buffer takes %v, from %v to %v: %s", b.Bytes, b.Least, b.Most, strings.Join(b.Open, "; "))
+}

@@ -2,7 +2,9 @@ package estimating
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -72,6 +74,18 @@ func (o *engineOptions) apply(flags *pflag.FlagSet, run engines.Run) {
 			panic(fmt.Sprintf("engines: %s --%s %s: %v", o.Name, d.Flag, d.Value, err)) // it is a part of the program
 		}
 	}
+}
+
+// build returns the number of llama.cpp's build, or 0 if it is not given. Versions came after all numbers.
+func (o *engineOptions) build() int {
+	n, err := strconv.Atoi(strings.TrimPrefix(o.release, "b"))
+	switch {
+	case o.release == "":
+		return 0
+	case err != nil || !strings.HasPrefix(o.release, "b"):
+		return math.MaxInt32
+	}
+	return n
 }
 
 // sets reports whether the engine gave a flag its value.

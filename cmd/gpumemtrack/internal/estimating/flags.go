@@ -65,7 +65,6 @@ type estimateOptions struct {
 	parallel parallelOptions
 	loss     lossOptions
 	llama    llamaOptions
-	pool     poolOptions
 	image    int
 	frames   int
 	images   imageOptions

@@ -15,7 +15,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
-	"github.com/gpumemtrack/gpumemtrack/estimate/serving"
 )
 
 // options returns the options that every kind of model has. The error says which flags contradict
@@ -440,12 +439,11 @@ func (o estimateOptions) cacheType(published alloc.DType) alloc.DType {
 // llamaModel is a model that llama.cpp can serve.
 type llamaModel interface {
 	Served(estimate.KVConfig, llamacpp.Server) (estimate.Option, error)
-	poolSource
 }
 
 // servingOptions returns the options for keys and values and, if llama.cpp is selected, its own.
 func (o estimateOptions) servingOptions(cache estimate.KVConfig, m llamaModel, e *estimated) ([]estimate.Option, error) {
-	e.Context, e.computes, e.pooled = cache.ContextLength, cache.DType, m
+	e.Context = cache.ContextLength
 	if !o.engine.isLlama() {
 		return []estimate.Option{cache}, nil
 	}
@@ -453,7 +451,13 @@ func (o estimateOptions) servingOptions(cache estimate.KVConfig, m llamaModel, e
 	if err != nil {
 		return nil, err
 	}
-	by := llamacpp.Server{Batch: o.microBatch, FlashAttention: o.flashAttention, GPULayers: o.llama.layers, Split: o.llama.shares, Projector: projector}
+	by := llamacpp.Server{
+		Batch: o.microBatch, FlashAttention: o.flashAttention, Auto: o.flashAttention && o.engine.sets("flash-attention"), Build: o.engine.build(),
+		GPULayers: o.llama.layers, Split: o.llama.shares, Projector: projector,
+	}
+	if o.gpu != "" || o.fitsGPU != "" { // those with a name are NVIDIA's
+		by.Backend = "cuda"
+	}
 	if by.GPULayers == 0 {
 		by.GPULayers = -1
 	}
@@ -479,12 +483,6 @@ func (o estimateOptions) servingOptions(cache estimate.KVConfig, m llamaModel, e
 	}
 	again, err := o.precision() // all weights have a type that the file does not have
 	return append([]estimate.Option{served}, again...), err
-}
-
-// poolSource has what the planners need of a model.
-type poolSource interface {
-	CacheSpecs() ([]serving.CacheSpec, error)
-	StepWidth(tensor int) (int64, error)
 }
 
 // projectorSize returns the size of the file that --mmproj names, or 0.
