@@ -38,6 +38,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if request := os.Getenv(measurer); request != "" {
+		if err := measure(os.Getenv("GPUMEMTRACK_LLAMACPP"), request); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 
