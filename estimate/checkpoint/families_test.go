@@ -24,6 +24,10 @@ type measuredFamily struct {
 	Length int // of the texts, of which there are two
 	Images int // in each text
 	Size   [2]int
+
+	Sounds  int // in each text
+	Seconds float64
+
 	Labels bool // the model was given labels, and computed its loss
 
 	Checkpointed string // the pattern of the blocks that the model checkpoints
@@ -66,8 +70,8 @@ func testFamilies(t *testing.T, name string) {
 			require.NotEmpty(t, m.Kept)
 			c, err := ReadFile(writeFile(t, configName, m.Config))
 			require.NoError(t, err)
-			if m.Images > 0 {
-				c, err = c.Prompted(InPrompt{Images: m.Images, Width: m.Size[0], Height: m.Size[1]})
+			if m.Images+m.Sounds > 0 {
+				c, err = c.Prompted(InPrompt{Images: m.Images, Width: m.Size[0], Height: m.Size[1], Sounds: m.Sounds, Seconds: m.Seconds})
 				require.NoError(t, err)
 			}
 			for dtype, kept := range m.Kept {

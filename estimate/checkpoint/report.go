@@ -110,8 +110,8 @@ func (c *File) linear(pattern string) string {
 //     model was made for, if that is shorter.
 //   - A model with an encoder and a decoder reads as many tokens in both. Whisper's encoder reads a
 //     whole window of sound.
-//   - A model that is Prompted reads batch texts with their images. The length, which counts their
-//     tokens too, must be ImageTokens or more; the usual one is that of a text and these.
+//   - A model that is Prompted reads batch texts with their images and sounds. The length, which counts their tokens too, must
+//     be ImageTokens and SoundTokens or more; the usual one is that of a text and these.
 //   - A model of images alone reads batch images of its own size; length must be 0.
 //   - A model that makes images or videos reads noisy ones of the usual size, and a text.
 //
@@ -127,8 +127,13 @@ func (c *File) Input(batch, length int) (estimate.Option, error) {
 	if length != 0 && a.SeesImages() {
 		return nil, fmt.Errorf("checkpoint: input of %d tokens: a %s model reads images", length, a.Type)
 	}
-	if tokens, _ := c.ImageTokens(); length != 0 && length < tokens {
-		return nil, fmt.Errorf("checkpoint: input of %d tokens: %d stand for the images alone", length, tokens)
+	images, _ := c.ImageTokens()
+	what := "the images"
+	if images == 0 {
+		what = "the sounds"
+	}
+	if tokens := images + c.SoundTokens(); length != 0 && length < tokens {
+		return nil, fmt.Errorf("checkpoint: input of %d tokens: %d stand for %s alone", length, tokens, what)
 	}
 	return family.Given(a.Inputs(batch, length)), nil
 }
@@ -169,26 +174,35 @@ func (c *File) Video() (frames, side int) { return c.architecture.Video() }
 // ReadsSound reports whether the model reads samples of sounds: Input then takes their number for the length.
 func (c *File) ReadsSound() bool { return c.architecture.Family.OrLlama().Usual > 0 }
 
-// InPrompt says which images stand in each text, for Prompted.
+// InPrompt says which images and sounds stand in each text, for Prompted.
 type InPrompt struct {
-	Images        int // in each text
-	Width, Height int // of each image, in pixels; 0 means 1024
+	Images        int     // in each text
+	Width, Height int     // of each image, in pixels; 0 means 1024
+	Sounds        int     // in each text
+	Seconds       float64 // of each sound; 0 means 30
 }
 
-// Prompted returns the model with images in each text. They run through its tower, and the vectors
-// that it makes of them take the places of tokens of the text, which ImageTokens counts. Without it
-// the tower is held, and no image runs. It is an error if the model reads no images with a text, or if
-// this package does not know how they run through it.
+// Prompted returns the model with images or sounds in each text. They run through its towers, and the vectors
+// that these make of them take the places of tokens of the text, which ImageTokens and SoundTokens count. Without it
+// the towers are held, and nothing runs through them. It is an error if the model reads no images or no sounds with a text,
+// or if this package does not know how they run through it.
 //
-// Sizes are those of the images as given: the model's processor, with the settings that transformers
+// Sizes are those of the images and sounds as given: the model's processor, with the settings that transformers
 // 5.24 has where a file says nothing else, scales them and cuts them up.
 func (c *File) Prompted(p InPrompt) (*File, error) {
 	if _, err := c.Architecture(); err != nil {
 		return nil, err
 	}
 	prompted := *c
-	if err := prompted.architecture.See(p.Images, cmp.Or(p.Width, family.UsualImage), cmp.Or(p.Height, family.UsualImage)); err != nil {
-		return nil, fmt.Errorf("checkpoint: images in the prompt: %w", err)
+	if p.Images != 0 || p.Sounds == 0 {
+		if err := prompted.architecture.See(p.Images, cmp.Or(p.Width, family.UsualImage), cmp.Or(p.Height, family.UsualImage)); err != nil {
+			return nil, fmt.Errorf("checkpoint: images in the prompt: %w", err)
+		}
+	}
+	if p.Sounds != 0 {
+		if err := prompted.architecture.Hear(p.Sounds, cmp.Or(p.Seconds, family.UsualSeconds)); err != nil {
+			return nil, fmt.Errorf("checkpoint: sounds in the prompt: %w", err)
+		}
 	}
 	return &prompted, nil
 }
@@ -196,6 +210,10 @@ func (c *File) Prompted(p InPrompt) (*File, error) {
 // ImageTokens returns how many tokens of each text stand for images, as the model's processor counts
 // them, and whether that depends on the images' size. There are none if the model is not Prompted.
 func (c *File) ImageTokens() (tokens int, sized bool) { return c.architecture.ImageTokens() }
+
+// SoundTokens returns how many tokens of each text stand for sounds, as the model's processor counts
+// them. There are none if the model is not Prompted.
+func (c *File) SoundTokens() int { return c.architecture.SoundTokens() }
 
 // Report estimates the model, as estimate.Model does for layers. Without options, the element type
 // is the one that most of the weights have. If the architecture is unknown, the report has only the

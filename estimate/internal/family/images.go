@@ -1,6 +1,8 @@
 package family
 
 import (
+	"fmt"
+
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
@@ -14,10 +16,26 @@ type Prompt struct {
 	Look      // its Tokens and Vectors are those of all that a text has
 }
 
+// Each returns how many tokens stand for one of them.
+func (p *Prompt) Each() int {
+	if p == nil {
+		return 0
+	}
+	return p.Tokens / max(1, p.Count)
+}
+
 // Size is that of an image as it is given, or of a sound.
 type Size struct {
 	Width, Height int     // of an image, in pixels
 	Seconds       float64 // of a sound
+}
+
+// String returns the size as an error shows it.
+func (s Size) String() string {
+	if s.Seconds > 0 {
+		return fmt.Sprintf("%v seconds", s.Seconds)
+	}
+	return fmt.Sprintf("%d x %d", s.Width, s.Height)
 }
 
 // Look is what a processor makes of an image or a sound: the tokens that stand for it in the text, and what the tower

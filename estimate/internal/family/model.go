@@ -84,18 +84,19 @@ func (a *Model) MaxPositions() int { return a.Positions - a.Family.OrLlama().Pad
 func (a *Model) ContextLength() int { return cmp.Or(a.MaxPositions(), min(a.Longest, mostPositions)) }
 
 // UsualTokens returns the length of the model's text if the user gives none: its context, but not more than 2,048 tokens, and
-// beside these the tokens for its images.
+// beside these the tokens for its images and sounds.
 func (a *Model) UsualTokens() int {
 	if usual := a.Family.OrLlama().Usual; usual > 0 {
 		return usual
 	}
-	images, _ := a.ImageTokens()
+	beside, _ := a.ImageTokens()
+	beside += a.SoundTokens()
 	context := cmp.Or(a.ContextLength(), usualTokens)
-	usual := min(usualTokens, context) + images
+	usual := min(usualTokens, context) + beside
 	if most := a.MaxPositions(); most > 0 {
 		return min(usual, most)
 	}
-	return min(usual, max(context, images), LargestNumber)
+	return min(usual, max(context, beside), LargestNumber)
 }
 
 // ServedTokens returns for how many tokens of a text keys and values are kept if the user gives no number: the context.
@@ -275,33 +276,59 @@ const UsualImage = 1024
 
 // See gives each text this many images of one size, in pixels. They run through the model's tower.
 func (a *Model) See(count, width, height int) error {
-	switch {
-	case a.Images != nil || a.Vision == nil || a.Vision.Family.OrLlama().Tower == nil || a.Family.Encoder():
-		return fmt.Errorf("a %s model reads no images with its text", a.Type)
-	case a.Vision.Family.Look == nil || a.Family.OrLlama().Layers != nil:
-		return fmt.Errorf("how images run through a %s model is not known", a.Type)
-	case count < 1 || count > maxImages:
-		return fmt.Errorf("%d images: want 1 to %d", count, maxImages)
-	case width < 1 || height < 1 || width > maxSide || height > maxSide:
+	if width < 1 || height < 1 || width > maxSide || height > maxSide {
 		return fmt.Errorf("images of %d x %d: want sides of 1 to %d pixels", width, height, maxSide)
 	}
-	p := Prompt{Count: count, Size: Size{Width: width, Height: height}}
-	tower := *a.Vision
-	tower.Prompt = &p
-	look, err := tower.Family.Look(tower)
+	tower, err := a.given(a.Vision, count, Size{Width: width, Height: height}, "images")
 	if err != nil {
-		return fmt.Errorf("images of %d x %d: %w", width, height, err)
+		return err
 	}
-	p.Look = look
-	p.Tokens, p.Vectors = setting.Product(count, look.Tokens), setting.Product(count, look.Vectors)
-	a.Vision = &tower
+	a.Vision = tower
 	return nil
 }
 
-// The most images in a text, and the longest side of one.
+// UsualSeconds is the length of the sounds in a prompt if the user gives none.
+const UsualSeconds = 30
+
+// Hear gives each text this many sounds of one length. They run through the model's tower.
+func (a *Model) Hear(count int, seconds float64) error {
+	if !(seconds > 0 && seconds <= maxSeconds) {
+		return fmt.Errorf("sounds of %v seconds: want more than 0 and at most %d", seconds, maxSeconds)
+	}
+	tower, err := a.given(a.Audio, count, Size{Seconds: seconds}, "sounds")
+	if err != nil {
+		return err
+	}
+	a.Audio = tower
+	return nil
+}
+
+// given returns a tower that reads so many of what it reads with each text, of one size.
+func (a *Model) given(tower *Transformer, count int, size Size, what string) (*Transformer, error) {
+	switch {
+	case a.Images != nil || tower == nil || tower.Family.OrLlama().Tower == nil || a.Family.Encoder():
+		return nil, fmt.Errorf("a %s model reads no %s with its text", a.Type, what)
+	case tower.Family.Look == nil || a.Family.OrLlama().Layers != nil:
+		return nil, fmt.Errorf("how %s run through a %s model is not known", what, a.Type)
+	case count < 1 || count > maxImages:
+		return nil, fmt.Errorf("%d %s: want 1 to %d", count, what, maxImages)
+	}
+	p, given := Prompt{Count: count, Size: size}, *tower
+	given.Prompt = &p
+	look, err := given.Family.Look(given)
+	if err != nil {
+		return nil, fmt.Errorf("%s of %v: %w", what, size, err)
+	}
+	p.Look = look
+	p.Tokens, p.Vectors = setting.Product(count, look.Tokens), setting.Product(count, look.Vectors)
+	return &given, nil
+}
+
+// The most images or sounds in a text, the longest side of an image, and the longest sound.
 const (
-	maxImages = 1 << 16
-	maxSide   = 1 << 16
+	maxImages  = 1 << 16
+	maxSide    = 1 << 16
+	maxSeconds = 1 << 20
 )
 
 // LatentSide returns the side of the latent image for a side in pixels, which must be a multiple of

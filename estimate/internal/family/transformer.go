@@ -59,6 +59,14 @@ func (c Transformer) ImageTokens() (tokens int, sized bool) {
 	return c.Vision.Prompt.Tokens, c.Vision.Prompt.Sized
 }
 
+// SoundTokens returns how many tokens of each text stand for sounds.
+func (c Transformer) SoundTokens() int {
+	if c.Audio == nil || c.Audio.Prompt == nil {
+		return 0
+	}
+	return c.Audio.Prompt.Tokens
+}
+
 // runsTower reports whether images run through the tower.
 func (c Transformer) runsTower() bool { return c.Vision != nil && c.Vision.Prompt != nil }
 
@@ -177,8 +185,7 @@ type Transformer struct {
 	// Vision is the tower for images; nil means none. In CLIP and SigLIP it runs. In other models
 	// it runs if it has a Prompt; else its weights are counted, but the estimate includes no images.
 	Vision *Transformer
-	// Audio is the tower for sounds of Gemma3n, which does not run; nil means none. Its Channels
-	// are those of a spectrum, and its Patch is the number of steps that its convolutions join.
+	// Audio is the tower for sounds, which runs if it has a Prompt; nil means none. Its Channels are those of a spectrum.
 	Audio *Transformer
 
 	Prompt *Prompt // what this tower reads; nil means nothing

@@ -43,6 +43,8 @@ type estimated struct {
 	Context      int              `json:"context_length,omitempty"` // tokens of each sequence: given with --serve, or found by --max-context-length
 	Images       int              `json:"images,omitempty"`         // in each text
 	ImageTokens  int              `json:"image_tokens,omitempty"`   // of each text that stand for them
+	Sounds       int              `json:"sounds,omitempty"`         // in each text
+	SoundTokens  int              `json:"sound_tokens,omitempty"`   // of each text that stand for them
 	Frames       int              `json:"frames,omitempty"`         // of the videos that it makes
 	Assumed      []string         `json:"assumed,omitempty"`        // the flags that say what was assumed
 	Remedies     []remedy         `json:"would_fit,omitempty"`      // changes with which the model would fit
@@ -154,6 +156,9 @@ func (e *estimated) assumed() []string {
 	if e.sized {
 		assume(o.images.size != pixels{}, "--image-size", usualImage)
 	}
+	if e.Sounds > 0 {
+		assume(o.sounds.seconds > 0, "--seconds", usualSeconds)
+	}
 	if o.train {
 		assume(o.flagSet.Changed("optimizer"), "--optimizer", o.optimizer)
 	}
@@ -187,12 +192,9 @@ func (e *estimated) assumption() string {
 	return said
 }
 
-// usualImage is the size of images in a prompt if none is given.
-const usualImage = "1024x1024"
-
 // lastText returns the shape of what a decoder reads, or of a model's only input.
 func (e *estimated) lastText() alloc.Shape {
-	if e.Images > 0 { // the images follow the text
+	if e.Images+e.Sounds > 0 { // the images and sounds follow the text
 		return e.Report.Inputs[0]
 	}
 	return e.Report.Inputs[len(e.Report.Inputs)-1]
@@ -204,7 +206,7 @@ func (e estimated) write(w io.Writer) {
 	if name == "" {
 		name = "model"
 	}
-	fmt.Fprintf(w, "%s: %s parameters, %v%s%s%s\n", name, text.Grouped(r.Params.Count), r.Params.Bytes, e.inputOf(), e.videoOf(), e.imagesOf())
+	fmt.Fprintf(w, "%s: %s parameters, %v%s%s%s\n", name, text.Grouped(r.Params.Count), r.Params.Bytes, e.inputOf(), e.videoOf(), promptOf(e))
 	e.writeFound(w)
 	if e.options.detail {
 		e.writeDetail(w, m)
@@ -394,17 +396,6 @@ func (e estimated) videoOf() string {
 	return fmt.Sprintf(", %d %s of %d x %d pixels", e.Frames, frames, e.side, e.side)
 }
 
-// imagesOf says how many images stand in each text, and how many of its tokens they take.
-func (e estimated) imagesOf() string {
-	switch e.Images {
-	case 0:
-		return ""
-	case 1:
-		return fmt.Sprintf(", 1 image of %s tokens", text.Grouped(e.ImageTokens))
-	}
-	return fmt.Sprintf(", %d images of %s tokens together", e.Images, text.Grouped(e.ImageTokens))
-}
-
 // inputOf says what the model reads: how many texts of how many tokens, and whether that number is assumed.
 func (e estimated) inputOf() string {
 	o, r := e.options, e.Report
@@ -450,4 +441,19 @@ func (e estimated) writeRemedies(w io.Writer) {
 	for i, r := range e.Remedies {
 		fmt.Fprintf(w, "%d. at most %v with %s\n   %s\n", i+1, r.Needs, r.Says, r.Command)
 	}
+}
+
+// promptOf says how many images and sounds stand in each text, and how many of its tokens they take.
+func promptOf(e estimated) string {
+	return inEach("image", e.Images, e.ImageTokens) + inEach("sound", e.Sounds, e.SoundTokens)
+}
+
+func inEach(what string, count, tokens int) string {
+	switch count {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf(", 1 %s of %s tokens", what, text.Grouped(tokens))
+	}
+	return fmt.Sprintf(", %d %ss of %s tokens together", count, what, text.Grouped(tokens))
 }

@@ -59,6 +59,7 @@ func Command(a *cli.App) *cobra.Command {
 	o.parallel.flags(cmd)
 	o.llama.flags(cmd)
 	o.images.flags(cmd)
+	o.sounds.flags(cmd)
 	completions(cmd)
 	cli.AddAsFlagOf(a, cmd, "measured", inputs.Measured)
 	cmd.AddCommand(listCommand(a))

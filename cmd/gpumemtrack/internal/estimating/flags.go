@@ -2,10 +2,8 @@ package estimating
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -68,6 +66,7 @@ type estimateOptions struct {
 	image    int
 	frames   int
 	images   imageOptions
+	sounds   soundOptions
 	loading  string
 	cpu      bool
 }
@@ -90,46 +89,6 @@ func (o *estimateOptions) flags(cmd *cobra.Command) {
 	flags.IntVar(&o.image, "image", 0, "images of `N` x N pixels")
 	flags.IntVar(&o.frames, "frames", 0, "videos of `N` frames, each of --image pixels")
 }
-
-// imageOptions are the images in each text.
-type imageOptions struct {
-	count int
-	size  pixels
-}
-
-func (o *imageOptions) flags(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&o.count, "images", 0, "`N` images in each text, which --seq counts too; without it none runs")
-	cmd.Flags().Var(&o.size, "image-size", "with --images: their `SIZE` as given in pixels, such as 1024x768")
-}
-
-// pixels is the size of an image. The zero value means that none was given.
-type pixels struct{ width, height int }
-
-// Set reads WIDTHxHEIGHT, or one number for a square.
-func (p *pixels) Set(text string) error {
-	width, height, both := strings.Cut(strings.ToLower(text), "x")
-	if !both {
-		height = width
-	}
-	w, err := strconv.Atoi(width)
-	h, wrong := strconv.Atoi(height)
-	if err != nil || wrong != nil || w < 1 || h < 1 {
-		return errors.New("want a width and a height in pixels, such as 1280x720")
-	}
-	*p = pixels{w, h}
-	return nil
-}
-
-// String returns what Set reads.
-func (p *pixels) String() string {
-	if *p == (pixels{}) {
-		return ""
-	}
-	return fmt.Sprintf("%dx%d", p.width, p.height)
-}
-
-// Type is what the flag's value is called.
-func (*pixels) Type() string { return "size" }
 
 // trainingFlags adds the flags of training that many need; trainingOptions adds the others.
 func (o *estimateOptions) trainingFlags(cmd *cobra.Command) {
@@ -257,7 +216,7 @@ func completions(cmd *cobra.Command) {
 func (o *estimateOptions) check(given func(flag string) bool) error {
 	for name, value := range map[string]int{
 		"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas,
-		"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "frames": o.frames, "images": o.images.count, "lora": o.lora, "slots": o.llama.slots, "max-batched-tokens": o.batched, "loss-chunks": o.loss.chunks, "prefill-chunk": o.chunk,
+		"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "frames": o.frames, "images": o.images.count, "sounds": o.sounds.count, "lora": o.lora, "slots": o.llama.slots, "max-batched-tokens": o.batched, "loss-chunks": o.loss.chunks, "prefill-chunk": o.chunk,
 	} {
 		if given(name) && value < 1 {
 			return cli.UsageError("estimate: --%s %d: want 1 or more", name, value)

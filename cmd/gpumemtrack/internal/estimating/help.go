@@ -22,7 +22,7 @@ func addTopics(a *cli.App, cmd *cobra.Command) {
 	training := slices.DeleteFunc(slices.Clone(onlyTraining), func(flag string) bool { return slices.Contains(onOtherPages, flag) })
 	a.AddTopics(cmd,
 		cli.Topic{Name: "training", Title: "how a model is trained", Text: text("Each of these flags chooses training, as --train does."), Flags: training},
-		cli.Topic{Name: "images", Title: "images in the text", Text: text(imagesHelp), Flags: []string{"images", "image-size"}},
+		cli.Topic{Name: "images", Title: "images and sounds in the text", Text: text(imagesHelp), Flags: []string{"images", "image-size", "sounds", "seconds"}},
 		cli.Topic{Name: "serving", Title: "how a language model is served", Flags: []string{"kv", "prefill-chunk", "max-batched-tokens"}},
 		cli.Topic{Name: "engines", Title: "engines and their defaults", Text: engineDefaults, Flags: []string{"engine-version"}},
 		cli.Topic{Name: "llama", Title: "llama.cpp", Flags: []string{"ubatch", "flash-attention", "slots", "kv-unified", "gpu-layers", "tensor-split", "mmproj"}},
@@ -43,9 +43,10 @@ var ofMachine = []string{
 	"attention", "autocast", "bitsandbytes", "cpu", "cuda-loading", "offload", "pp", "pytorch", "quantize", "tp", "transformers",
 }
 
-const imagesHelp = `Of a model that reads images and texts these flags let images run through its
-tower. Their tokens are counted as the model's processor in transformers counts
-them, and --seq counts them too. Without --images the tower is held.`
+const imagesHelp = `Of a model that reads images or sounds with a text these flags let them run
+through its towers. Their tokens are counted as the model's processor in
+transformers counts them, and --seq counts them too. Without --images and
+--sounds the towers are held.`
 
 const jsonHelp = `--json prints one object:
   schema              gpumemtrack.estimate/1
@@ -72,6 +73,8 @@ const jsonHelp = `--json prints one object:
                       --max-gpu-layers the most that fit
   images              with --images: images in each text
   image_tokens        tokens of each text that stand for them
+  sounds              with --sounds: sounds in each text
+  sound_tokens        tokens of each text that stand for them
   frames              of a model that makes videos: frames of each
   assumed             flags for what was assumed where none were given
   would_fit           with --fits, where it does not fit: changes with which

@@ -55,6 +55,41 @@ func TestEstimateImages(t *testing.T) {
 	}
 }
 
+// Sounds in the text have tokens and memory of their own, as many as the processor has for their length.
+func TestEstimateSounds(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "config.json")
+	require.NoError(t, os.WriteFile(config, []byte(`{"model_type": "qwen2_audio", "architectures": ["Qwen2AudioForConditionalGeneration"],
+		"text_config": {"model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 100},
+		"audio_config": {"model_type": "qwen2_audio_encoder", "d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 64}}`), 0o600))
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, 0, run([]string{"estimate", config, "--sounds", "2", "--seconds", "12.5"}, nil, &stdout, &stderr), stderr.String())
+	first, _, _ := strings.Cut(stdout.String(), "\n")
+	assert.True(t, strings.HasSuffix(first, "1 x 2,672 tokens (assumed), 2 sounds of 624 tokens together"), first)
+	text, heard := estimateJSON(t, config+" --seq 2048"), estimateJSON(t, config+" --seq 2048 --sounds 1")
+	assert.Zero(t, text.SoundTokens)
+	assert.Equal(t, 1, heard.Sounds)
+	assert.Equal(t, 750, heard.SoundTokens)
+	assert.Contains(t, strings.Join(heard.Assumed, " "), "--seconds 30")
+	assert.Greater(t, heard.Peak, text.Peak)
+
+	for flags, want := range map[string]string{
+		config + " --sounds 0":                            "want 1 or more",
+		config + " --seconds 3":                           "--seconds needs --sounds",
+		config + " --sounds 1 --seconds -3":               "want more than 0",
+		config + " --sounds 1 --seconds 0.01":             "so short a sound",
+		config + " --sounds 1 --seq 100":                  "the sounds of each text take 750 tokens",
+		config + " --images 1":                            "reads no images with its text",
+		visionConfig(t) + " --images 1 --sounds 1":        "reads no sounds with its text",
+		config + " --sounds 1 --serve --engine llama.cpp": "--sounds is about PyTorch",
+		"gpt2 --sounds 1":                                 "reads no sounds with",
+	} {
+		stdout.Reset()
+		stderr.Reset()
+		assert.Equal(t, cli.ExitUsage, run(strings.Fields("estimate "+flags), nil, &stdout, &stderr), flags)
+		assert.Contains(t, stderr.String(), want, flags)
+	}
+}
+
 // wanPipeline writes a small pipeline of videos and returns its folder.
 func wanPipeline(t *testing.T) string {
 	dir := t.TempDir()

@@ -69,8 +69,8 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 	if err == nil && o.frames > 0 {
 		c, err = o.filmed(c)
 	}
-	if err == nil && o.images.count > 0 {
-		c, err = o.prompted(c, e)
+	if err == nil && o.images.count+o.sounds.count > 0 {
+		c, err = prompted(o, c, e)
 	}
 	if err != nil {
 		return nil, err
@@ -144,20 +144,31 @@ func (o estimateOptions) filmed(c *checkpoint.File) (*checkpoint.File, error) {
 	return c, nil
 }
 
-// prompted returns the model with the images that the flags ask for.
-func (o estimateOptions) prompted(c *checkpoint.File, e *estimated) (*checkpoint.File, error) {
-	c, err := c.Prompted(checkpoint.InPrompt{Images: o.images.count, Width: o.images.size.width, Height: o.images.size.height})
-	if err != nil {
+// prompted returns the model with the images and sounds that the flags ask for.
+func prompted(o estimateOptions, c *checkpoint.File, e *estimated) (*checkpoint.File, error) {
+	in := checkpoint.InPrompt{Images: o.images.count, Width: o.images.size.width, Height: o.images.size.height, Sounds: o.sounds.count, Seconds: o.sounds.seconds}
+	c, err := c.Prompted(in)
+	switch {
+	case err != nil && o.images.count > 0 && o.sounds.count > 0:
+		return nil, cli.UsageError("estimate: --images %d --sounds %d: %w", o.images.count, o.sounds.count, err)
+	case err != nil && o.sounds.count > 0:
+		return nil, cli.UsageError("estimate: --sounds %d: %w", o.sounds.count, err)
+	case err != nil:
 		return nil, cli.UsageError("estimate: --images %d: %w", o.images.count, err)
 	}
-	e.Images = o.images.count
+	e.Images, e.Sounds = o.images.count, o.sounds.count
 	e.ImageTokens, e.sized = c.ImageTokens()
+	e.SoundTokens = c.SoundTokens()
+	what := "images"
+	if e.Images == 0 {
+		what = "sounds"
+	}
 	for _, f := range []struct {
 		name   string
 		tokens int
 	}{{"seq", o.seq}, {"prefill-chunk", o.chunk}} {
-		if f.tokens > 0 && f.tokens < e.ImageTokens {
-			return nil, cli.UsageError("estimate: --%s %d: the images of each text take %d tokens: want that many or more", f.name, f.tokens, e.ImageTokens)
+		if all := e.ImageTokens + e.SoundTokens; f.tokens > 0 && f.tokens < all {
+			return nil, cli.UsageError("estimate: --%s %d: the %s of each text take %d tokens: want that many or more", f.name, f.tokens, what, all)
 		}
 	}
 	return c, nil
@@ -217,6 +228,8 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option) (*estim
 	switch {
 	case o.images.count > 0:
 		return nil, cli.UsageError("estimate: %s reads no images with a text: leave --images out", m.Name)
+	case o.sounds.count > 0:
+		return nil, cli.UsageError("estimate: %s reads no sounds with a text: leave --sounds out", m.Name)
 	case o.frames > 0:
 		return nil, cli.UsageError("estimate: %s makes no videos: leave --frames out", m.Name)
 	case o.seq > 0 || o.serve || o.quantize:
@@ -275,8 +288,8 @@ func (o estimateOptions) largest(name string, options []estimate.Option, first *
 	var best *estimate.Report
 	var failed error
 	largest := last(maxSearched, func(number int) bool {
-		if *n = number; o.maxContext && number < e.ImageTokens {
-			return true // the images alone take more
+		if *n = number; o.maxContext && number < e.ImageTokens+e.SoundTokens {
+			return true // the images and sounds alone take more
 		}
 		r, err := o.report(name, options, &estimated{})
 		if failed = err; err != nil || !r.Fits(o.fits) {

@@ -28,6 +28,12 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 		return nil, cli.UsageError("estimate: --fits cannot be negative")
 	case o.chunk > 0 && o.batched > 0:
 		return nil, cli.UsageError("estimate: choose --prefill-chunk, tokens of each text, or --max-batched-tokens, those of all texts")
+	case o.sounds.count > 0 && o.engine.isLlama():
+		return nil, cli.UsageError("estimate: --sounds is about PyTorch: --mmproj counts the weights of llama.cpp's projector")
+	case o.sounds.count == 0 && o.sounds.seconds != 0:
+		return nil, cli.UsageError("estimate: --seconds needs --sounds")
+	case o.sounds.count > 0 && o.flagSet.Changed("seconds") && !(o.sounds.seconds > 0):
+		return nil, cli.UsageError("estimate: --seconds %v: want more than 0", o.sounds.seconds)
 	case o.images.count > 0 && o.engine.isLlama():
 		return nil, cli.UsageError("estimate: --images is about PyTorch: --mmproj counts the weights of llama.cpp's projector")
 	case o.images.count == 0 && o.images.size != pixels{}:

@@ -138,11 +138,11 @@ def packed(c, v, total, width, height, dtype):
 PIXELS = {"llama4": in_grid, **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "glm4v"), packed), "idefics3": split, "smolvlm": split, "internvl": in_canvas, "mistral3": in_patches, "llava_next": in_tiles, "llava_onevision": in_tiles}
 
 
-def inputs(model, dtype, length, images=0, size=(1024, 1024)):
+def inputs(model, dtype, length, images=0, size=(1024, 1024), **sounds):
     """Text, images or sounds, by what the model's forward takes first; text with images if there are any."""
     c = model.config
-    if images and c.model_type in prompts.BESIDE:
-        return prompts.given(c, BATCH, images, size, length, dtype)
+    if (images or sounds) and c.model_type in prompts.BESIDE:
+        return prompts.given(c, BATCH, length, dtype, images, size, **sounds)
     if images:
         numbers = torch.arange(BATCH * length).reshape(BATCH, length) % 7 + 8
         return images_in_prompt(model, dtype, {"input_ids": numbers}, images, size)
@@ -279,6 +279,7 @@ def held(model, given):
     return sum(seen.values())
 
 
+PROMPT = ("images", "size", "sounds", "seconds")  # of each text
 OUTPUTS = ("logits", "logits_per_image", "reconstruction", "pooler_output", "last_hidden_state")
 
 
@@ -359,7 +360,7 @@ def main(args):
         if wanted and name not in wanted:
             continue
         config, length = model["config"], model.get("length", 32)
-        images = {k: model[k] for k in ("images", "size") if k in model}
+        images = {k: model[k] for k in PROMPT if k in model}
         labelled = {k: model[k] for k in ("labels", "checkpointed") if model.get(k)}
         if trace:
             dtype = torch.bfloat16 if "--bfloat16" in args else torch.float32
@@ -374,7 +375,7 @@ def main(args):
         except Exception as e:
             print(name, repr(e), file=sys.stderr, flush=True)
             continue
-        print(name, {k: v for k, v in models[name].items() if k not in ("config", "length", "images", "size", "labels", "checkpointed")}, file=sys.stderr, flush=True)
+        print(name, {k: v for k, v in models[name].items() if k not in ("config", "length", *PROMPT, "labels", "checkpointed")}, file=sys.stderr, flush=True)
     if trace:
         return
     # One model to a line keeps changes readable.

@@ -36,14 +36,28 @@ def gemma4(c, v, batch, count, size, length, dtype):
     }, columns * rows // v.pooling_kernel_size**2
 
 
-BESIDE = {"mllama": mllama, "gemma4": gemma4}
+def qwen2_audio(c, a, batch, count, seconds, length, dtype):
+    """Qwen2-Audio: the spectrum of 30 seconds, of which a sound may fill a part; a frame is 160 samples of 16,000 a second."""
+    frames = min(math.ceil(seconds * 16_000 / 160), 2 * a.max_source_positions)
+    mask = torch.zeros(batch * count, 2 * a.max_source_positions, dtype=torch.int32)
+    mask[:, :frames] = 1
+    return {
+        "input_features": torch.randn(batch * count, a.num_mel_bins, 2 * a.max_source_positions, dtype=dtype),
+        "feature_attention_mask": mask,
+    }, (((frames - 1) // 2 + 1) - 2) // 2 + 1
 
 
-def given(c, batch, count, size, length, dtype):
+BESIDE = {"mllama": mllama, "gemma4": gemma4, "qwen2_audio": qwen2_audio}
+
+
+def given(c, batch, length, dtype, images=0, size=None, sounds=0, seconds=30):
     """What the model reads with a batch of texts of this length, with this many images or sounds in each."""
-    v = c.vision_config
-    beside, each = BESIDE[c.model_type](c, v, batch, count, size, length, dtype)
-    token = next(getattr(c, k) for k in ("image_token_id", "image_token_index") if hasattr(c, k))
+    if images:
+        of, count, size, key = c.vision_config, images, size, "image"
+    else:
+        of, count, size, key = c.audio_config, sounds, seconds, "audio"
+    beside, each = BESIDE[c.model_type](c, of, batch, count, size, length, dtype)
+    token = next(getattr(c, k) for k in (f"{key}_token_id", f"{key}_token_index") if hasattr(c, k))
     text = torch.arange(batch * length).reshape(batch, length) % 7 + 8
     for i in range(count):  # text stands between them
         text[:, 1 + i * (each + 1) : (i + 1) * (each + 1)] = token

@@ -1,18 +1,23 @@
 package seq2seq
 
 import (
+	"errors"
+	"math"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
 // Qwen2Audio reads sounds with Whisper's encoder, which joins pairs of its outputs, and writes text with
-// Qwen2 (transformers' modeling_qwen2_audio.py). Its Types are the whole, whose tower does not run, and
-// the encoder alone.
+// Qwen2 (transformers' modeling_qwen2_audio.py). Its Types are the whole and the encoder alone.
 var (
 	Qwen2Audio = &family.Family{
 		Name:  "Qwen2-Audio's tower",
 		Tower: qwen2AudioTower,
+		Look:  qwen2AudioLook,
 		Role:  family.Encoder,
 		Types: []family.Type{{Name: "qwen2_audio", Base: "Qwen2AudioModel", Read: readQwen2Audio}},
 	}
@@ -28,10 +33,53 @@ var (
 )
 
 func qwen2AudioTower(c family.Transformer, width int) []tape.Layer {
+	parts := qwen2AudioEncoder(c)
 	return []tape.Layer{
-		tape.As("audio_tower", qwen2AudioEncoder(c)),
+		tape.As("audio_tower", tape.Module{Name: "AudioModel", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+			if !silent(c) {
+				return parts.Forward(f.Tape, x)
+			}
+			mask := f.Const(alloc.Bool, x.Dim(0), 1, c.SourceLength, c.SourceLength)
+			x = parts.Forward(f.Tape, x)
+			f.Hold(mask)
+			return x
+		}}),
 		tape.As("multi_modal_projector.linear", layer.Linear{In: c.Hidden, Out: width}),
+		tape.Inline(heard(c.Prompt.Each())),
 	}
+}
+
+// frames returns the number of frames of the spectrum that a sound of the Prompt fills, of those that the encoder reads.
+func frames(c family.Transformer) int {
+	const rate, step = 16_000, 160 // samples in a second and in a frame
+	return int(math.Min(math.Ceil(math.Floor(c.Prompt.Seconds*rate)/step), 2*float64(c.SourceLength)))
+}
+
+// silent reports whether the end of the spectrum has no sound, so that attention needs a mask.
+func silent(c family.Transformer) bool { return c.Prompt != nil && frames(c) < 2*c.SourceLength }
+
+// qwen2AudioLook is that of a sound whose spectrum is padded to what the encoder reads, usually 30 seconds, or cut to it
+// (processing_qwen2_audio.py).
+func qwen2AudioLook(c family.Transformer) (family.Look, error) {
+	tokens := ((frames(c)-1)/2+1-2)/2 + 1
+	if frames(c) < 3 {
+		return family.Look{}, errors.New("no token stands for so short a sound")
+	}
+	return family.Look{Tokens: tokens, Sized: true, Inputs: func(batch, _, count int) []family.Input {
+		return []family.Input{
+			family.Reals(batch, count, c.Channels, 2*c.SourceLength),
+			{DType: alloc.Int32, Shape: []int{batch, count, 2 * c.SourceLength}}, // which frames have sound
+		}
+	}}, nil
+}
+
+// heard leaves out the vectors of silence: this many of each sound remain.
+type heard int
+
+func (l heard) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(sounds, length, width)")
+	mask := tape.Own{Shape: x.Shape[:2], DType: alloc.Bool}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{setting.Product(x.Dim(0), int(l)), x.Dim(2)}, KeepOwn: []tape.Own{mask}})
 }
 
 // qwen2AudioEncoder is Whisper's encoder with a pooling before its last norm.

@@ -77,7 +77,7 @@ func seqBlock(c family.Transformer, decoder, spoken bool) tape.Layer {
 func seqAttention(c family.Transformer, cross, spoken bool) tape.Layer {
 	return layer.Attention{
 		Hidden: c.Hidden, Heads: c.Heads, Plain: c.Plain, Dropout: c.ScoreDropout, Cross: cross,
-		Joined: spoken, Scaled: spoken, NoKeyBias: spoken,
+		Joined: spoken, Scaled: spoken, NoKeyBias: spoken, Masked: silent(c),
 		Names: &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"},
 	}
 }
