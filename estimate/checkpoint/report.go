@@ -18,6 +18,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 	"github.com/gpumemtrack/gpumemtrack/estimate/serving"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // Layers returns the model's layers, ready for Model. The error is
@@ -255,7 +256,7 @@ func (c *File) Report(opts ...estimate.Option) (*estimate.Report, error) {
 	case len(c.tensors) == 0 && c.architecture.quantized != nil:
 		r.Notes = append(r.Notes, c.architecture.quantized.note(c))
 	case len(c.tensors) > 0 && c.architecture.quantized == nil && held != described:
-		r.Notes = append(r.Notes, fmt.Sprintf("the files hold %d parameters, the layers have %d", held, described))
+		r.Notes = append(r.Notes, fmt.Sprintf("the files hold %s parameters, the layers have %s", text.Grouped(held), text.Grouped(described)))
 	}
 	return r, nil
 }

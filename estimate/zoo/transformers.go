@@ -91,7 +91,7 @@ type known struct {
 	Also   []string // repositories of models with the same layers
 }
 
-// published are the entries of models.json, in the order of their families' types and of their sizes.
+// published are the entries of models.json.
 var published = sync.OnceValue(func() []entry {
 	var file map[string]json.RawMessage
 	if err := strictjson.Unzip(modelsJSON, &file); err != nil {
@@ -106,23 +106,8 @@ var published = sync.OnceValue(func() []entry {
 		}
 		all = append(all, k.entry(repository))
 	}
-	slices.SortStableFunc(all, func(a, b entry) int {
-		if c := strings.Compare(familyOf(a.name), familyOf(b.name)); c != 0 {
-			return c
-		}
-		return int(max(-1, min(1, a.params-b.params)))
-	})
 	return all
 })
-
-// familyOf returns a name up to its first number, by which the names of a family are sorted
-// together.
-func familyOf(name string) string {
-	if i := strings.IndexAny(name, "0123456789"); i > 0 {
-		return name[:i]
-	}
-	return name
-}
 
 // entry makes the model when it is asked for.
 func (k known) entry(repository string) entry {

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -27,6 +28,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 	"github.com/gpumemtrack/gpumemtrack/estimate/serving"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // Model is a known model.
@@ -106,10 +108,40 @@ func (m Model) Served(cache estimate.KVConfig, by llamacpp.Server) (estimate.Opt
 
 // entries are the models that are known.
 var entries = sync.OnceValue(func() []entry {
-	return slices.Concat(vggs(), resnets(), others(), vits(), published())
+	all := slices.Concat(vggs(), resnets(), others(), vits(), published())
+	slices.SortStableFunc(all, func(a, b entry) int {
+		return cmp.Or(compareNames(seriesOf(a.name), seriesOf(b.name)), cmp.Compare(a.params, b.params), compareNames(a.name, b.name))
+	})
+	return all
 })
 
-// Names lists the models' names, those of a family together.
+// sizeWords are words in names that say how large a model is among those that were published together.
+var sizeWords = []string{"tiny", "mini", "small", "base", "medium", "large", "xl", "xxl", "xxlarge", "huge", "giant"}
+
+// seriesOf is a name without what tells the sizes of one series of models apart.
+func seriesOf(name string) string {
+	return strings.Join(slices.DeleteFunc(strings.Split(name, "-"), func(w string) bool {
+		return sized().MatchString(w) || slices.Contains(sizeWords, w)
+	}), "-")
+}
+
+// compareNames compares names by their letters, and numbers in them by their values.
+func compareNames(a, b string) int {
+	x, y := parts().FindAllString(a, -1), parts().FindAllString(b, -1)
+	return slices.CompareFunc(x, y, func(p, q string) int {
+		m, errM := strconv.ParseFloat(p, 64)
+		n, errN := strconv.ParseFloat(q, 64)
+		if errM == nil && errN == nil {
+			return cmp.Compare(m, n)
+		}
+		return cmp.Compare(p, q)
+	})
+}
+
+// parts are the numbers in a name and what stands between them.
+var parts = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\d+(\.\d+)?|[^\d]+`) })
+
+// Names lists the models' names: those of a series together, the smallest first.
 func Names() []string {
 	names := make([]string, len(entries()))
 	for i, e := range entries() {
@@ -206,7 +238,7 @@ func normal(name string) string { return strings.Join(words(name), "") }
 var tunings = []string{"instruct", "it", "pt", "chat", "hf", "meta", "thinking", "coder", "math"}
 
 // sized is a word that says how many parameters a model has, beside which "base" is no size.
-var sized = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(\d+x)?\d+[bm]$`) })
+var sized = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(\d+x)?\d+(\.\d+)?[bm]$`) })
 
 // untuned is a name as normal has it, without words of tuning and without the date of a version, such as 2507.
 func untuned(name string) string {
@@ -232,7 +264,7 @@ func Similar(name string) []string {
 	var found []candidate
 	for _, e := range entries() {
 		other := normal(e.name)
-		far := distance(key, other)
+		far := text.Distance(key, other)
 		relation := 2 // of a letter or two
 		switch {
 		case strings.HasPrefix(key, other) || strings.HasPrefix(other, key):
@@ -250,28 +282,4 @@ func Similar(name string) []string {
 		names[i] = found[i].name
 	}
 	return names
-}
-
-// distance is the number of letters to put in, take out, replace or swap with the next that make one text of
-// the other.
-func distance(a, b string) int {
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		for j := range rows[i] {
-			if i == 0 || j == 0 {
-				rows[i][j] = i + j
-				continue
-			}
-			change := rows[i-1][j-1]
-			if a[i-1] != b[j-1] {
-				change++
-			}
-			rows[i][j] = min(change, rows[i-1][j]+1, rows[i][j-1]+1)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
-			}
-		}
-	}
-	return rows[len(a)][len(b)]
 }

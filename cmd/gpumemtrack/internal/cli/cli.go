@@ -109,7 +109,10 @@ func (a *App) Root(commands ...Command) *cobra.Command {
 		if cmd == root && !strings.HasPrefix(a.Args[0], "-") {
 			return unknownCommand(root, a.Args[0])
 		}
-		return UsageError("%w: see %s --help", flagError(err), cmd.CommandPath())
+		if err = flagError(cmd, err); strings.HasSuffix(err.Error(), "?") {
+			return UsageError("%w", err)
+		}
+		return UsageError("%w: see %s --help", err, cmd.CommandPath())
 	})
 	for _, command := range commands {
 		root.AddCommand(command.New(a))
@@ -189,7 +192,10 @@ func WriteObject(out io.Writer, schema string, v any) error {
 }
 
 // flagError says in plain words what is wrong with a flag.
-func flagError(err error) error {
+func flagError(cmd *cobra.Command, err error) error {
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		return unknownFlag(cmd, unknown.GetSpecifiedName(), err)
+	}
 	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
 		return err

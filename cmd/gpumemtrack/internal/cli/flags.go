@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // SizeFlag is the value of a flag that sets a size. It refuses a small number without a unit:
@@ -26,12 +27,12 @@ func (s sizeFlag) String() string {
 	return s.Bytes.String()
 }
 
-func (s sizeFlag) Set(text string) error {
-	text = strings.TrimSpace(text)
-	if v, err := strconv.ParseFloat(text, 64); err == nil && v != 0 && v < float64(alloc.MiB) && v > 0 {
-		return fmt.Errorf("did you mean %sGiB? A number needs its unit: %sB for bytes", text, text)
+func (s sizeFlag) Set(size string) error {
+	size = strings.TrimSpace(size)
+	if v, err := strconv.ParseFloat(size, 64); err == nil && v != 0 && v < float64(alloc.MiB) && v > 0 {
+		return fmt.Errorf("did you mean %sGiB? A number needs its unit: %sB for bytes", size, size)
 	}
-	return s.Bytes.Set(text)
+	return s.Bytes.Set(size)
 }
 
 // Complete makes a flag's values known to the shell.
@@ -52,4 +53,33 @@ func Heading(cmd *cobra.Command, title string, flags ...string) {
 			panic(err) // the command has no such flag
 		}
 	}
+}
+
+// Replaced says, for a flag that the command had once, what to type instead.
+func Replaced(cmd *cobra.Command, flag, instead string) {
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+	}
+	cmd.Annotations[replacedKey+flag] = instead
+}
+
+// replacedKey begins the annotations of a command that name flags which it had once.
+const replacedKey = "replaced --"
+
+// unknownFlag says which flags of the command may have been meant by one that does not exist.
+func unknownFlag(cmd *cobra.Command, name string, err error) error {
+	if instead, ok := cmd.Annotations[replacedKey+name]; ok {
+		return fmt.Errorf("there is no flag --%s: use %s", name, instead)
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	near := text.Near(strings.ToLower(name), names)
+	if len(near) == 0 {
+		return err
+	}
+	return fmt.Errorf("there is no flag --%s: did you mean --%s?", name, strings.Join(near, " or --"))
 }

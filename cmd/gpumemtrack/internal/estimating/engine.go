@@ -9,6 +9,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/internal/enginelog"
 	"github.com/gpumemtrack/gpumemtrack/internal/inputs"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // engineRun is what an engine logged beside an estimate.
@@ -92,7 +93,7 @@ func (e *engineRun) cache(r *enginelog.Report, estimated, logged alloc.Bytes, to
 		e.row("KV cache", estimated, logged)
 	case *kept > 0:
 		e.row("KV cache, a token", estimated/alloc.Bytes(tokens), logged/alloc.Bytes(*kept))
-		e.notes = append(e.notes, fmt.Sprintf("the KV cache holds %d tokens, and the estimate is for %d: what a token takes is compared", *kept, tokens))
+		e.notes = append(e.notes, fmt.Sprintf("the KV cache holds %s tokens, and the estimate is for %s: what a token takes is compared", text.Grouped(*kept), text.Grouped(tokens)))
 	}
 }
 

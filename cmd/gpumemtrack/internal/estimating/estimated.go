@@ -82,6 +82,9 @@ func (e *estimated) note(name string) {
 		notes[i] = flagNames.Replace(note)
 	}
 	notes = append(append(notes, e.notes...), e.options.training.notes...)
+	if decimal := decimalNote(e.options.fitsTyped); decimal != "" {
+		notes = append(notes, decimal)
+	}
 	e.Report.Notes = append(append(notes, e.cacheNotes()...), e.promptNote(name)...)
 	e.Assumed = e.assumed()
 }
@@ -266,13 +269,21 @@ func (e estimated) parts(m estimate.Memory) []part {
 // largest parts.
 func (e estimated) writeAnswer(w io.Writer, m estimate.Memory) {
 	t := cli.NewTable(w, 1, e.title(), "Size")
+	if len(e.Report.Inputs) == 0 { // what runs is unknown, and so is what it needs
+		for _, p := range e.parts(m) {
+			p.name = strings.Replace(p.name, "weights", "weights alone", 1)
+			t.AppendRow(table.Row{p.name, p.size})
+		}
+		t.Render()
+		return
+	}
 	needs, f := m.Peak.Bytes, m.Footprint
 	if f.Needed.Bytes > 0 {
 		needs = f.Needed.Bytes
 	}
 	t.AppendRow(table.Row{"it needs", needs})
 	t.AppendRow(table.Row{"  at most", e.Needs})
-	if f.Needed.Bytes > 0 && len(e.Report.Inputs) > 0 {
+	if f.Needed.Bytes > 0 {
 		e.writeGPU(t)
 	}
 	if m.Host > 0 {

@@ -62,6 +62,7 @@ func Command(a *cli.App) *cobra.Command {
 	o.sounds.flags(cmd)
 	completions(cmd)
 	cli.AddAsFlagOf(a, cmd, "measured", inputs.Measured)
+	cli.Replaced(cmd, "llama-cpp", "--engine llama.cpp")
 	cmd.AddCommand(listCommand(a))
 	addTopics(a, cmd)
 	return cmd

@@ -254,7 +254,7 @@ func TestEstimateConfigOfAnUnknownFamily(t *testing.T) {
 		stdout, stderr string
 	}{
 		{"", cli.ExitFailed, "", fmt.Sprintf(`"rwkv9" is none of the %d families that are known`, len(checkpoint.Families()))},
-		{serve, 0, "keys and values of 2 x 1024 tokens take 256.0 MiB, by the config's own numbers", ""},
+		{serve, 0, "keys and values of 2 x 1,024 tokens take 256.0 MiB, by the config's own numbers", ""},
 		{serve + " --fits 24GiB", cli.ExitUnfit, "put the weights beside the config.json", "whether it fits is not known without its weights"},
 		{serve + " --fits 24GiB --weights-only", cli.ExitUnfit, "", "has no weights to judge"},
 		{serve + " --fits 100MiB", cli.ExitUnfit, "", "keys and values alone may take 256.0 MiB"},
@@ -387,7 +387,7 @@ func TestEstimateRefusals(t *testing.T) {
 	}
 	var stdout, stderr bytes.Buffer
 	require.Zero(t, run([]string{"estimate", file("config.json", gptj), "--serve"}, nil, &stdout, &stderr), stderr.String())
-	assert.Contains(t, stdout.String(), "keys and values of 1 x 2048 tokens take 896.0 MiB")
+	assert.Contains(t, stdout.String(), "keys and values of 1 x 2,048 tokens take 896.0 MiB")
 }
 
 // An --image of the model's own size changes nothing.

@@ -27,6 +27,7 @@ type estimateOptions struct {
 	serve      bool
 	fits       alloc.Bytes
 	fitsGPU    string // the GPU that --fits names, if it does
+	fitsTyped  string // the value of --fits
 	detail     bool
 	measured   string // the file of a recorded run
 	json       bool
@@ -125,7 +126,7 @@ func (o *estimateOptions) servingFlags(cmd *cobra.Command) {
 // fittingFlags adds the flags that ask what fits.
 func (o *estimateOptions) fittingFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.Var(newFitsFlag(&o.fits, &o.fitsGPU), "fits", "exit with 3 if it may need more than `SIZE`, 24GiB or 4090; say what would make it fit")
+	flags.Var(newFitsFlag(&o.fits, &o.fitsGPU, &o.fitsTyped), "fits", "exit with 3 if it may need more than `SIZE`, 24GiB or 4090; say what would make it fit")
 	flags.BoolVar(&o.weightsOnly, "weights-only", false, "where only the weights are known, let --fits compare them alone")
 	flags.BoolVar(&o.quantize, "best-quantization", false, "with --fits: find llama.cpp's widest quantization that fits")
 	flags.BoolVar(&o.maxBatch, "max-batch", false, "with --fits: find the largest batch that fits")

@@ -2,14 +2,17 @@ package estimating
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // gpu is a GPU by its usual name.
@@ -97,9 +100,7 @@ var sameGPU = map[string]string{
 // gpuNamed finds a GPU by its name in upper or lower case, with or without maker, spaces and
 // dashes: "RTX 4090", "NVIDIA H100 80GB HBM3".
 func gpuNamed(name string) (gpu, bool) {
-	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return strings.ContainsRune(" -_()", r) })
-	plain := strings.Join(slices.DeleteFunc(words, makes.MatchString), "")
-	plain = strings.TrimPrefix(strings.TrimPrefix(plain, "rtx"), "gtx")
+	plain := plainGPU(name)
 	if same, ok := sameGPU[plain]; ok {
 		plain = same
 	}
@@ -110,6 +111,44 @@ func gpuNamed(name string) (gpu, bool) {
 		return gpu{}, false
 	}
 	return gpus[i], true
+}
+
+// plainGPU is a GPU's name without its maker, spaces and dashes, in lower case.
+func plainGPU(name string) string {
+	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return strings.ContainsRune(" -_()", r) })
+	plain := strings.Join(slices.DeleteFunc(words, makes.MatchString), "")
+	return strings.TrimPrefix(strings.TrimPrefix(plain, "rtx"), "gtx")
+}
+
+// sold is the memory in GB that a GPU is sold with, which has as many GiB: the next usual number above what a program can use.
+func (g gpu) sold() int {
+	if g.memory%gigabyte == 0 {
+		return int(g.memory / gigabyte)
+	}
+	usual := []int{8, 12, 16, 24, 32, 40, 48, 80}
+	i, _ := slices.BinarySearch(usual, int((g.memory+alloc.GiB-1)/alloc.GiB))
+	return usual[min(i, len(usual)-1)]
+}
+
+// decimalNote explains a size in GB, of which a card that is sold with as many GB has more: it has GiB, less what its driver
+// keeps. It is empty for other sizes.
+func decimalNote(size string) string {
+	number, ok := strings.CutSuffix(strings.ToUpper(strings.TrimSpace(size)), "GB")
+	gb, err := strconv.Atoi(strings.TrimSpace(number))
+	if !ok || err != nil || gb < 1 {
+		return ""
+	}
+	var cards, names []string
+	for _, g := range gpus {
+		if g.usual && g.sold() == gb {
+			cards, names = append(cards, fmt.Sprintf("%s %v", g.title, g.memory)), append(names, g.name)
+		}
+	}
+	if len(cards) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d GB are %v, by 10^9 bytes; a card that is sold with %d GB has %d GiB, less what its driver keeps: %s: --fits %s",
+		gb, alloc.Bytes(gb)*gigabyte, gb, gb, strings.Join(cards, ", "), names[len(names)-1])
 }
 
 // smallestGPU returns the smallest usual GPU whose memory is enough.
@@ -124,22 +163,27 @@ func smallestGPU(needs alloc.Bytes) (gpu, bool) {
 // fitsFlag is the value of --fits: a size, or the name of a GPU.
 type fitsFlag struct {
 	pflag.Value
-	size *alloc.Bytes
-	gpu  *string
+	size  *alloc.Bytes
+	gpu   *string
+	typed *string // as the user wrote it
 }
 
-func newFitsFlag(size *alloc.Bytes, gpu *string) pflag.Value {
-	return fitsFlag{cli.SizeFlag(size), size, gpu}
+func newFitsFlag(size *alloc.Bytes, gpu, typed *string) pflag.Value {
+	return fitsFlag{cli.SizeFlag(size), size, gpu, typed}
 }
 
-func (f fitsFlag) Set(text string) error {
-	*f.gpu = ""
-	if g, ok := gpuNamed(text); ok {
+func (f fitsFlag) Set(size string) error {
+	*f.gpu, *f.typed = "", size
+	if g, ok := gpuNamed(size); ok {
 		*f.size, *f.gpu = g.memory, g.name
 		return nil
 	}
-	if !strings.ContainsAny(text, "0123456789") {
-		return errors.New("want a size such as 24GiB, or a GPU such as 4090")
+	err := errors.New("want a size such as 24GiB, or a GPU such as 4090")
+	if strings.ContainsAny(size, "0123456789") {
+		err = f.Value.Set(size)
 	}
-	return f.Value.Set(text)
+	if near := text.Near(plainGPU(size), gpuNames()[:len(gpus)]); err != nil && len(near) > 0 {
+		return fmt.Errorf("no such GPU is known: did you mean %s?", strings.Join(near, " or "))
+	}
+	return err
 }

@@ -172,7 +172,7 @@ func TestEstimateBesideAnEnginesLog(t *testing.T) {
 	for _, of := range []struct {
 		name, log, rows, note string
 	}{
-		{"pool", log, "weights -0.0 %, KV cache, a token +0.0 %", "the KV cache holds 158656 tokens, and the estimate is for 8192: what a token takes is compared"},
+		{"pool", log, "weights -0.0 %, KV cache, a token +0.0 %", "the KV cache holds 158,656 tokens, and the estimate is for 8,192: what a token takes is compared"},
 		{"same", strings.Replace(log, "19.37 GiB\n", "1.00 GiB\n", 1) + "GPU KV cache size: 8,192 tokens\n", "weights -0.0 %, KV cache +0.0 %", ""},
 		{"unknown", strings.Join(strings.SplitAfter(log, "\n")[:3], ""), "weights -0.0 %", "the KV cache of 19.4 GiB is not compared: the log does not say for how many tokens it is"},
 		{"starts", log + log, "weights -0.0 %, KV cache, a token +0.0 %", "the log has 2 starts: this is the last"},

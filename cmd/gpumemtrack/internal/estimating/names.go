@@ -1,6 +1,7 @@
 package estimating
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -17,30 +18,61 @@ import (
 
 // listCommand is gpumemtrack estimate list.
 func listCommand(a *cli.App) *cobra.Command {
-	return &cobra.Command{
-		Use:     "list [WORD]...",
-		Short:   "List the models that are known by name, with their sizes",
-		Long:    "List the models that are known by name, with the size of their published\nweights. With words, list those whose names have all of them.",
-		Example: "  gpumemtrack estimate list qwen 7b",
+	var limit alloc.Bytes
+	var gpu, typed string
+	cmd := &cobra.Command{
+		Use:   "list [WORD]...",
+		Short: "List the models that are known by name, with their sizes",
+		Long:  "List the models that are known by name, with the size of their published\nweights: families together, and of each the smallest first. With words, list\nthose whose names or families have all of them.",
+		Example: `  gpumemtrack estimate list qwen 7b
+  gpumemtrack estimate list qwen3_moe --fits 80GiB`,
 		RunE: func(_ *cobra.Command, words []string) error {
-			t := cli.NewTable(a.Stdout, 1, "Name", "Parameters", "Weights", "Type")
-			names := slices.DeleteFunc(zoo.Names(), func(name string) bool {
-				return slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(name, strings.ToLower(w)) })
-			})
-			if len(names) == 0 {
-				return fmt.Errorf("no model that is known by name has %s in it", strings.Join(words, " and "))
-			}
-			for _, name := range names {
+			t := cli.NewTable(a.Stdout, 1, "Name", "Parameters", "Weights", "Type", "Family")
+			listed, all := 0, zoo.Names()
+			for _, name := range all {
 				m, err := zoo.ByName(name)
 				if err != nil {
 					return err
 				}
-				t.AppendRow(table.Row{name, inThousands(m.Params), alloc.Bytes(m.Params * int64(m.DType.Bits()) / 8), m.DType})
+				family, size := familyOf(m), alloc.Bytes(m.Params*int64(m.DType.Bits())/8)
+				if !hasWords(name+" "+family, words) || limit > 0 && size > limit {
+					continue
+				}
+				listed++
+				t.AppendRow(table.Row{name, inThousands(m.Params), size, m.DType, family})
+			}
+			if listed == 0 {
+				return fmt.Errorf("none of the %d models that are known by name is one of %s", len(all), strings.Join(append(words, typed), " "))
 			}
 			t.Render()
+			if listed == len(all) {
+				fmt.Fprintf(a.Stdout, "%d models. Words filter by name and family: list qwen 7b; --fits SIZE by weights: list --fits 24GiB.\n", listed)
+			} else {
+				fmt.Fprintf(a.Stdout, "%d of %d models.\n", listed, len(all))
+			}
 			return nil
 		},
 	}
+	cmd.Flags().Var(newFitsFlag(&limit, &gpu, &typed), "fits", "those whose weights are no larger than `SIZE`, such as 24GiB, h100 or 4090")
+	return cmd
+}
+
+// hasWords reports whether a text has all of the words, in upper or lower case.
+func hasWords(of string, words []string) bool {
+	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(strings.ToLower(of), strings.ToLower(w)) })
+}
+
+// familyOf returns what a config.json calls the family of a model: its model_type, or the class of diffusers; of models that
+// have none, the letters that their names begin with.
+func familyOf(m zoo.Model) string {
+	var c struct {
+		Type  string `json:"model_type"`
+		Class string `json:"_class_name"`
+	}
+	if json.Unmarshal(m.Config, &c) == nil {
+		return c.Type + c.Class
+	}
+	return m.Name[:len(m.Name)-len(strings.TrimLeft(m.Name, "abcdefghijklmnopqrstuvwxyz"))]
 }
 
 // inThousands prints a number of parameters with a unit: 8.03 B.

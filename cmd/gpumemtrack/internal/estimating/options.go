@@ -15,6 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // options returns the options that every kind of model has. The error says which flags contradict
@@ -101,6 +102,9 @@ func (o estimateOptions) generation() (string, error) {
 	}
 	g := strings.ToLower(o.gpu)
 	if g != "" && !slices.Contains(generations, g) {
+		if near := text.Near(plainGPU(o.gpu), gpuNames()); len(near) > 0 {
+			return "", cli.UsageError("estimate: --gpu %s is not known: did you mean %s?", o.gpu, strings.Join(near, " or "))
+		}
 		return "", cli.UsageError("estimate: --gpu %s: want a GPU or a generation, such as 4090 or ada: `gpumemtrack help estimate-machine` lists them", o.gpu)
 	}
 	return g, nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // remedy is one change or several with which the model fits, or nearly does.
@@ -311,7 +312,7 @@ func (s *search) shorter() changes {
 		tokens, _ = strconv.Atoi(e.Assumed[i+1])
 	}
 	for n := tokens / 2; n >= leastTokens; n, cost = n/2, cost+1 {
-		all = append(all, change{"length", cost, "--seq " + strconv.Itoa(n), fmt.Sprintf("%d tokens instead of %d", n, tokens)})
+		all = append(all, change{"length", cost, "--seq " + strconv.Itoa(n), fmt.Sprintf("%s tokens instead of %s", text.Grouped(n), text.Grouped(tokens))})
 	}
 	return all
 }

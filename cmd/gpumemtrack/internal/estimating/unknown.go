@@ -13,6 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // cacheAlone is all that is known from the config.json of an unknown family: the size of the keys and
@@ -57,7 +58,7 @@ func writeCacheAlone(a *cli.App, c *cacheAlone, o estimateOptions) error {
 			return err
 		}
 	} else {
-		fmt.Fprintf(a.Stdout, "%s: keys and values of %d x %d tokens take %v, by the config's own numbers of layers, heads and their size.\n", c.Name, c.config.Batch, c.config.ContextLength, c.Cache)
+		fmt.Fprintf(a.Stdout, "%s: keys and values of %s x %s tokens take %v, by the config's own numbers of layers, heads and their size.\n", c.Name, text.Grouped(c.config.Batch), text.Grouped(c.config.ContextLength), c.Cache)
 		fmt.Fprintf(a.Stdout, "Note: %v\n", c)
 	}
 	switch {
@@ -163,9 +164,9 @@ func (w *weightsAlone) write(out io.Writer) {
 	t := cli.NewTable(out, 1, "Stored as", "Tensors", "Elements", "Size")
 	for _, s := range w.Stored {
 		tensors += s.Tensors
-		t.AppendRow(table.Row{s.Type, s.Tensors, s.Elements, s.Bytes})
+		t.AppendRow(table.Row{s.Type, text.Grouped(s.Tensors), text.Grouped(s.Elements), s.Bytes})
 	}
-	fmt.Fprintf(out, "%s: %d parameters, %v, in %d tensors\n", w.Name, w.Parameters, w.Weights, tensors)
+	fmt.Fprintf(out, "%s: %s parameters, %v, in %s tensors\n", w.Name, text.Grouped(w.Parameters), w.Weights, text.Grouped(tensors))
 	t.Render()
 	for _, p := range []struct {
 		name string
