@@ -103,7 +103,7 @@ func doubted(t *tape.Tape) alloc.Bytes {
 
 // gathers returns the bounds of the reserved memory when parameters are gathered from all devices.
 func gathers(t *tape.Tape, b errorBounds) errorBounds {
-	if z := t.Cfg.Sharding; z.ZeRO >= 3 && z.Data > 1 {
+	if z := t.Cfg.Sharding; z.ZeRO >= 3 && z.Data > 1 && !t.Cfg.Gathers() {
 		b.Above = max(b.Above, gatheredBounds.Above)
 	}
 	return b

@@ -145,6 +145,9 @@ func Installed(packages ...string) Option {
 	return option(func(c *setting.Config) { c.Installed = append(c.Installed, packages...) })
 }
 
+// ExpandableSegments lets PyTorch's allocator grow its segments, as PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True does.
+func ExpandableSegments() Option { return option(func(c *setting.Config) { c.Expandable = true }) }
+
 // Frozen marks the layers whose paths match one of the patterns, with all layers in them, as not
 // trained: they have no gradients, no optimizer states and no LoRA adapters. The patterns are those
 // of Checkpointed.
@@ -249,6 +252,17 @@ type Sharding struct {
 	//   - "kept": once, and keep it, as PyTorch's DTensor does (torch.distributed.tensor.parallel, PrepareModuleInput),
 	//     and with it torchtitan.
 	Sequence string
+	// By says who divides what replicas hold:
+	//
+	//   - "fsdp2": with ZeRO 3, PyTorch's fully_shard. Numbered blocks are gathered one after another, through buffers of
+	//     their own, the next one while one runs backward; their gradients are summed up through a buffer too
+	//     (torch/distributed/fsdp/_fully_shard, foreach_all_gather and foreach_reduce of 2.15). Parameters are gathered in
+	//     the type of activations, and gradients summed up in that of gradients. Streams have memory of their own.
+	By string
+	// Ends, with By, divides the layers outside of the numbered blocks too: those before are gathered for themselves, those
+	// after stay gathered until their backward pass, as in torchtitan (distributed/fsdp.py, apply_fsdp_to_decoder).
+	// Without it, they are gathered as long as the model runs, as the root of fully_shard is.
+	Ends bool
 }
 
 // Apply is the method of an Option.

@@ -99,6 +99,7 @@ func peaks(r *Report, t *tape.Tape, h *tape.Holding) (serve, learn run, err erro
 		}
 	}
 	gradients := t.Gradients(h)
+	tape.Gather(t, h)
 	loop := t.Cfg.Usual(t.Cfg.Loop)
 	for i, s := range stages {
 		name := ""
@@ -147,7 +148,7 @@ func infer(t *tape.Tape, r *run, name string) {
 	if s := r.stage; s.End > s.Begin {
 		p, r.passes = peak.Inference(t, s.Begin, s.End, newLog(t))
 	}
-	r.memory.Transient = alloc.Bytes(p.Bytes + t.Fetched(r.stage))
+	r.memory.Transient = alloc.Bytes(p.Bytes + t.Fetched(r.stage, false))
 	r.memory.close(name + "forward of " + layerName(t, p.Op))
 }
 
@@ -179,7 +180,7 @@ func train(t *tape.Tape, r *run, name string, loop setting.Loop, log *timeline.T
 	}
 	m.Saved = alloc.Bytes(p.Saved)
 	m.Gradients = alloc.Bytes(p.Gradients)
-	m.Transient = alloc.Bytes(p.Bytes - p.Saved - p.Gradients + t.Fetched(s))
+	m.Transient = alloc.Bytes(p.Bytes - p.Saved - p.Gradients + t.Fetched(s, true))
 	direction := "forward of "
 	if p.Backward {
 		direction = "backward of "

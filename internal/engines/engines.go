@@ -38,6 +38,7 @@ type Default struct {
 	Memory alloc.Bytes // the least memory of the GPU; 0 for any GPU
 	Except string      // a GPU for which it does not hold, as --gpu takes it
 	Unless string      // a flag that replaces this default too, when it is given
+	With   string      // a flag without which it does not hold
 }
 
 // Run is what the defaults depend on. Zero values mean unknown.
@@ -73,7 +74,7 @@ func (e Engine) For(run Run, given func(flag string) bool) []Default {
 	var all []Default
 	for _, d := range e.Defaults {
 		switch {
-		case given(d.Flag) || d.Unless != "" && given(d.Unless):
+		case given(d.Flag) || d.Unless != "" && given(d.Unless) || d.With != "" && !given(d.With):
 		case d.Mode != "" && d.Mode != run.Mode:
 		case d.Since != "" && Compare(release, d.Since) < 0, d.Before != "" && Compare(release, d.Before) >= 0:
 		case run.Memory < d.Memory, d.Except != "" && d.Except == run.GPU:

@@ -63,7 +63,7 @@ func TestEveryDefaultHasASource(t *testing.T) {
 		assert.True(t, e.Serves || e.Trains, name)
 		assert.True(t, engines.IsRelease(e.Latest), name)
 		for _, d := range e.Defaults {
-			assert.Regexp(t, `^[-\w/]+\.(py|h|cpp), [\w.]+`, d.Source, "%s --%s", name, d.Flag)
+			assert.Regexp(t, `^[-\w/]+\.(py|h|cpp|sh), [\w.]+`, d.Source, "%s --%s", name, d.Flag)
 			assert.NotEmpty(t, d.Setting, "%s --%s", name, d.Flag)
 		}
 	}

@@ -37,6 +37,7 @@ type Resident struct {
 func newHistory(t *tape.Tape, h *tape.Holding, s tape.Stage, done timeline.Passes) *history {
 	y := &history{t: t, h: h, s: s, done: done, pass: make([]int32, done.Handles)}
 	t.Memory.Lend(&y.Timeline)
+	y.Expandable = t.Cfg.Expandable
 	return y
 }
 
@@ -52,8 +53,8 @@ func (y *history) parameters() []tape.Load {
 	return each
 }
 
-// load puts the model on the device; m says how large its weights are.
-func (y *history) load(m Resident, each []tape.Load) {
+// load puts the model on the device; m says how large its weights are, and fetched what is fetched of them besides.
+func (y *history) load(m Resident, each []tape.Load, fetched int64) {
 	var sum int64
 	for _, p := range each {
 		sum += p.Weights
@@ -67,7 +68,7 @@ func (y *history) load(m Resident, each []tape.Load) {
 		}
 	}
 	y.Alloc(int64(m.Buckets))
-	y.Alloc(y.t.Fetched(y.s))
+	y.Alloc(fetched)
 	if c := y.t.Cfg.Cache; c != nil {
 		n := max(1, min(int64(c.Layers), maxBlocksOfCache))
 		for _, part := range []alloc.Bytes{m.Cache.Keys, m.Cache.Values, m.Cache.Fixed} {
@@ -107,7 +108,7 @@ func (y *history) play(events []timeline.Event) {
 		case e.Bytes < 0:
 			y.Free(y.pass[e.Handle])
 		default:
-			y.pass[e.Handle] = y.Alloc(e.Bytes)
+			y.pass[e.Handle] = y.AllocOn(e.Bytes, e.Stream)
 		}
 	}
 }
@@ -115,7 +116,7 @@ func (y *history) play(events []timeline.Event) {
 // accumulate makes the gradients of a group of parameters, or what is to be added to them if they
 // are there.
 func (y *history) accumulate(group int) {
-	if group < len(y.h.Modules) {
+	if group < len(y.h.Modules) && len(y.t.Units) == 0 {
 		y.Temporaries(y.h.Sums[group].Summand, y.h.Sums[group].Anew)
 		if y.work != nil && y.t.Cfg.Passing() && y.h.TiedIn[group] == 0 {
 			made := y.AllocAll(nil, y.of[group]...)
@@ -127,6 +128,12 @@ func (y *history) accumulate(group int) {
 	to := &y.gradients[group]
 	if len(*to) > 0 {
 		to = &y.added
+	}
+	if len(y.t.Units) > 0 { // gradients of a unit are parts of what is summed up, on a stream of its own
+		for _, n := range y.of[group] {
+			*to = append(*to, y.AllocOn(n, timeline.Reducing))
+		}
+		return
 	}
 	*to = y.AllocAll(*to, y.of[group]...)
 }
@@ -165,7 +172,7 @@ const Steps = 2
 // Serving returns the history of a process that runs the model forward.
 func Serving(t *tape.Tape, h *tape.Holding, s tape.Stage, m Resident, done timeline.Passes) *timeline.Timeline {
 	y := newHistory(t, h, s, done)
-	y.load(m, y.parameters())
+	y.load(m, y.parameters(), t.Fetched(s, false))
 	if layer.Ran.Of(t).Multiplies {
 		size, _ := t.Cfg.Workspace()
 		y.Alloc(int64(size))
@@ -184,7 +191,7 @@ func Serving(t *tape.Tape, h *tape.Holding, s tape.Stage, m Resident, done timel
 func Learning(t *tape.Tape, h *tape.Holding, s tape.Stage, m Resident, done timeline.Passes, loop setting.Loop, steps int) *timeline.Timeline {
 	y := newHistory(t, h, s, done)
 	each := y.parameters()
-	y.load(m, each)
+	y.load(m, each, t.Fetched(s, true))
 	y.sizes()
 	passing := t.Cfg.Passing()
 	if passing {
@@ -222,8 +229,14 @@ func Learning(t *tape.Tape, h *tape.Holding, s tape.Stage, m Resident, done time
 
 // sizes fills in the sizes of the gradients of each group.
 func (y *history) sizes() {
-	groups := 2 * len(y.h.Modules)
+	groups := 2*len(y.h.Modules) + len(y.t.Units)
 	y.of, y.gradients = make([][]int64, groups), make([][]int32, groups)
+	for i, u := range y.t.Units {
+		y.of[2*len(y.h.Modules)+i] = []int64{setting.Part(u.Reduced, y.t.Cfg.Sharding.Data)}
+	}
+	if len(y.t.Units) > 0 {
+		return
+	}
 	for _, p := range y.h.Each {
 		n, m := p.Load.Device(y.t.Cfg).Gradients, p.Module
 		if p.Apart && !y.t.Cfg.Passing() {

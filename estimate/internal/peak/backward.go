@@ -17,9 +17,13 @@ func Training(t *tape.Tape, begin, end int32, gradients []tape.Gradient, from se
 	segments := within(t, begin, end)
 	a.countSaved(segments)
 	a.enter()
+	a.gathering = newGathering(a)
 	for i := begin; i < end; i++ {
+		a.gathering.before(i)
 		a.run(i)
+		a.gathering.after(i)
 	}
+	a.gathering.turn()
 	var done timeline.Passes
 	if log != nil {
 		done.Turn = len(log.Events)
@@ -36,6 +40,7 @@ func Training(t *tape.Tape, begin, end int32, gradients []tape.Gradient, from se
 	a.peak.Saved += others * kept
 	a.gradients = from.Backward
 	a.backward(segments, gradients, from.Backward > 0)
+	a.gathering.end()
 	if log != nil {
 		done.Held = a.held()
 		done.Events, done.Handles = log.Events, log.Next
@@ -111,11 +116,15 @@ func (a *alive) backward(segments []tape.Segment, gradients []tape.Gradient, the
 	next := len(segments) - 1
 	hooked := hooksInputs(a.t.Cfg)
 	for i := a.end - 1; i >= a.begin; i-- {
+		a.gathering.beforeBackward(i)
 		if next >= 0 && i == segments[next].End-1 {
 			a.recompute(segments[next])
 		}
 		sum := gradients[i].Sum.Bytes() + gradients[i].Passing
-		if there {
+		if len(a.gathering.units) > 0 {
+			sum = 0
+			a.gathering.gradient(gradients[i])
+		} else if there {
 			sum += max(0, gradients[i].Stays)
 		} else {
 			a.gradients += gradients[i].Stays
@@ -125,7 +134,11 @@ func (a *alive) backward(segments []tape.Segment, gradients []tape.Gradient, the
 			extra := g.step(o) + o.Workspace + o.Backward
 			a.note(i, extra+sum, a.gradients, true)
 			a.log.Temporary(extra)
-			a.log.Gradients(gradients[i].Group, o.Kernels)
+			if len(a.gathering.units) > 0 {
+				a.log.Temporary(o.Kernels)
+			} else {
+				a.log.Gradients(gradients[i].Group, o.Kernels)
+			}
 			g.releaseDone()
 		}
 		for _, id := range a.t.Refs[o.Keep:o.End] {
@@ -142,6 +155,7 @@ func (a *alive) backward(segments []tape.Segment, gradients []tape.Gradient, the
 			}
 			next--
 		}
+		a.gathering.afterBackward(i, there)
 	}
 	for _, h := range g.hooked {
 		g.drop(h.buffer)

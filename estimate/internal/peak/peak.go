@@ -23,6 +23,8 @@ type alive struct {
 
 	gradients int64 // gradients of parameters in use now
 
+	gathering *gathering
+
 	inference bool
 	drop      bool               // the caller does not hold the model's output
 	log       *timeline.Timeline // records each allocation and free; may be nil

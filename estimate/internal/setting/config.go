@@ -38,6 +38,7 @@ type Config struct {
 	Shares      []float64   // proportions by which the GPUs share the layers
 	Projector   alloc.Bytes
 	Loop        Loop
+	Expandable  bool // the allocator has expandable segments
 	Offload     string
 	Machine     Machine
 	Release     Release // of PyTorch

@@ -416,6 +416,19 @@ type Sharding struct {
 	Pipeline     int
 	MicroBatches int
 	Sequence     string
+	By           string
+	Ends         bool
+}
+
+// Who divides what replicas hold; with the code of DeepSpeed and FSDP in mind if it is empty.
+const (
+	FSDP2 = "fsdp2" // torch.distributed.fsdp.fully_shard
+)
+
+// Gathers reports whether devices gather the parameters of a unit of layers at a time, as FSDP2 does.
+func (c *Config) Gathers() bool {
+	s := c.Sharding
+	return s.By == FSDP2 && s.ZeRO >= 3 && s.Data > 1 && !c.Passing()
 }
 
 // How layers that tensor parallelism splits read inputs of which each device holds its part of the tokens; there is no
@@ -433,7 +446,7 @@ func (s *Sharding) check() error {
 	if s.ZeRO < 0 || s.ZeRO > 3 {
 		return fmt.Errorf("estimate sharding: ZeRO is %d: want a stage from 0 to 3", s.ZeRO)
 	}
-	if err := word("estimate sharding: Sequence", s.Sequence, SequenceKept, SequenceAgain); err != nil {
+	if err := cmp.Or(word("estimate sharding: Sequence", s.Sequence, SequenceKept, SequenceAgain), word("estimate sharding: By", s.By, FSDP2)); err != nil {
 		return err
 	}
 	s.Data, s.Tensor, s.Pipeline = Or(s.Data, 1), Or(s.Tensor, 1), Or(s.Pipeline, 1)

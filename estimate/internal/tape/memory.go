@@ -39,12 +39,14 @@ func (h *Holding) Apart(module int32) int32 { return int32(len(h.Modules)) + mod
 // divide it.
 type Load struct {
 	Weights, Buffers, Master, Gradients, State int64
+	Whole                                      int64 // the weights when they are gathered from all replicas, in the type in which layers compute
 	Work                                       setting.Work
 }
 
 func (l *Load) add(m Load) {
 	l.Weights += m.Weights
 	l.Buffers += m.Buffers
+	l.Whole += m.Whole
 	l.Master += m.Master
 	l.Gradients += m.Gradients
 	l.State += m.State
@@ -118,6 +120,12 @@ func loadOf(c *setting.Config, p *ownedParam, frozen bool) (l Load, whole int64,
 	}
 	n := setting.Part(p.elements, devices)
 	l.Weights = setting.Part(whole, devices)
+	if c.Gathers() {
+		n, l.Weights = padded(n, p.Shape, c.Sharding.Data), padded(l.Weights, p.Shape, c.Sharding.Data)
+		if l.Whole = l.Weights; setting.IsFloat(d) && setting.IsFloat(c.Activations) {
+			l.Whole = n * int64(c.Activations.Bits()) / 8
+		}
+	}
 	if frozen {
 		return l, whole, nil
 	}
@@ -130,7 +138,9 @@ func loadOf(c *setting.Config, p *ownedParam, frozen bool) (l Load, whole int64,
 		o = setting.AdamW
 	}
 	state, err := o.State(p.Shape, d)
-	l.State = setting.Part(int64(state), devices)
+	if l.State = setting.Part(int64(state), devices); c.Gathers() {
+		l.State = padded(l.State, p.Shape, c.Sharding.Data)
+	}
 	l.Work = o.Work(p.Shape, n, d)
 	return l, whole, err
 }
@@ -577,11 +587,12 @@ func split(pieces []int32, prefix []int64, stages int, limit int64) []int32 {
 	return bounds
 }
 
-// Fetched returns the memory for whole layers on a device that keeps only parts of the weights, as
-// with ZeRO stage 3, or none, as with weights in the memory of the CPU: twice the largest layer,
-// since the next one is fetched ahead.
-func (t *Tape) Fetched(s Stage) int64 {
-	if z := t.Cfg.Sharding; t.Cfg.Offload != setting.OffloadParameters && (z.ZeRO < 3 || z.Data == 1) {
+// Fetched returns the memory for whole layers on a device that keeps only parts of the weights, as with ZeRO stage 3, or
+// none, as with weights in the memory of the CPU: twice the largest layer, since the next one is fetched ahead. In training
+// that is 0 where Units are gathered.
+func (t *Tape) Fetched(s Stage, training bool) int64 {
+	z := t.Cfg.Sharding
+	if t.Cfg.Offload != setting.OffloadParameters && (z.ZeRO < 3 || z.Data == 1 || training && t.Cfg.Gathers()) {
 		return 0
 	}
 	return 2 * s.largestModule

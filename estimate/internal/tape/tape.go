@@ -32,6 +32,8 @@ type Tape struct {
 	Segments   []Segment // ranges of operations of checkpointed layers
 	Matched    []bool    // the patterns of Checkpointed that match a layer
 	Answer     []int32   // storages that the first loss reads and that the caller sees
+	Units      []Unit    // of parameters that are gathered together; nil if none are
+	UnitOf     []int32   // of each module
 	Total      alloc.Bytes
 
 	slots     []filled

@@ -11,9 +11,10 @@ import (
 // Timeline is a list of allocations and frees in the order in which PyTorch makes them. A nil
 // Timeline records nothing.
 type Timeline struct {
-	Events []Event
-	spare  []int32 // handles that were freed
-	Next   int32
+	Events     []Event
+	Expandable bool    // the allocator has expandable segments
+	spare      []int32 // handles that were freed
+	Next       int32
 }
 
 // Event is an allocation of some bytes or, if the bytes are negative, a free. A handle below 0
@@ -21,12 +22,22 @@ type Timeline struct {
 // that they were added to existing gradients.
 type Event struct {
 	Handle int32
+	Stream uint8 // for whose work the memory is allocated; blocks of one stream serve no other
 	Bytes  int64
 }
 
+// Streams beside the default one, 0.
+const (
+	Gathering uint8 = 1 // copies parameters, and gathers those of all devices
+	Reducing  uint8 = 2 // sums up gradients over all devices
+)
+
 // Alloc records an allocation and returns the handle to free it by. An allocation of no bytes is
 // not recorded and has handle -1.
-func (l *Timeline) Alloc(n int64) int32 {
+func (l *Timeline) Alloc(n int64) int32 { return l.AllocOn(n, 0) }
+
+// AllocOn records an allocation for the work of a stream.
+func (l *Timeline) AllocOn(n int64, stream uint8) int32 {
 	if l == nil || n <= 0 {
 		return -1
 	}
@@ -36,7 +47,7 @@ func (l *Timeline) Alloc(n int64) int32 {
 	} else {
 		l.Next++
 	}
-	l.Events = append(l.Events, Event{h, n})
+	l.Events = append(l.Events, Event{h, stream, n})
 	return h
 }
 
@@ -44,7 +55,7 @@ func (l *Timeline) Free(h int32) {
 	if l == nil || h < 0 {
 		return
 	}
-	l.Events = append(l.Events, Event{h, -1})
+	l.Events = append(l.Events, Event{Handle: h, Bytes: -1})
 	l.spare = append(l.spare, h)
 }
 
@@ -56,7 +67,7 @@ func (l *Timeline) Gradients(group int32, workspace int64) {
 	}
 	l.Events = append(l.Events, Event{Handle: -group})
 	l.Temporary(workspace)
-	l.Events = append(l.Events, Event{-group, -1})
+	l.Events = append(l.Events, Event{Handle: -group, Bytes: -1})
 }
 
 // AllocAll records allocations and appends their handles.
@@ -108,6 +119,15 @@ func (d *impatient) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	return p, err
 }
 
+// Map implements alloc.VirtualDevice.
+func (d *impatient) Map(p alloc.Ptr, n alloc.Bytes) error {
+	err := d.Device.Map(p, n)
+	if err != nil {
+		d.refused++
+	}
+	return err
+}
+
 // maxRefused is how often a run may run out of memory and go on, after the cache gave memory back.
 // A run above it counts as one that does not fit, since each time the whole cache is searched.
 const maxRefused = 64
@@ -116,7 +136,7 @@ const maxRefused = 64
 // without limit. It returns false if memory ran out.
 func (l *Timeline) Replay(device alloc.Bytes) (replayed, bool) {
 	dev := &impatient{Device: counting.New(device)}
-	cache, err := cache.New(dev, cache.Config{})
+	cache, err := cache.New(dev, cache.Config{ExpandableSegments: l.Expandable})
 	if err != nil {
 		return replayed{}, false
 	}
@@ -126,7 +146,7 @@ func (l *Timeline) Replay(device alloc.Bytes) (replayed, bool) {
 		if e.Bytes < 0 {
 			err = cache.Free(ptrs[e.Handle])
 		} else {
-			ptrs[e.Handle], err = cache.Alloc(alloc.Bytes(e.Bytes))
+			ptrs[e.Handle], _, err = cache.AllocOn(alloc.Bytes(e.Bytes), alloc.Stream(e.Stream))
 		}
 		if err != nil || dev.refused > maxRefused {
 			return replayed{}, false

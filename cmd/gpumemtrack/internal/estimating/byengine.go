@@ -122,6 +122,9 @@ func onlyWhere(d engines.Default) string {
 	if d.Except != "" {
 		all = append(all, "but "+d.Except)
 	}
+	if d.With != "" {
+		all = append(all, "with --"+d.With)
+	}
 	if d.Unless != "" {
 		all = append(all, "without --"+d.Unless)
 	}

@@ -204,7 +204,7 @@ func (o *llamaOptions) flags(cmd *cobra.Command) {
 // completions makes the values of flags known to the shell.
 func completions(cmd *cobra.Command) {
 	for flag, words := range map[string][]string{
-		"engine": engines.Names(), "gpu": gpuNames(), "fits": gpuNames()[:len(gpus)], "cuda-loading": loadings, "sp": sequences, "attention": kernels, "hold-output": outputs,
+		"engine": engines.Names(), "gpu": gpuNames(), "fits": gpuNames()[:len(gpus)], "cuda-loading": loadings, "sp": sequences, "sharded-by": sharders, "compute-dtype": usualTypes[1:], "attention": kernels, "hold-output": outputs,
 		"optimizer": optimizers, "optimizer-form": forms, "offload": offloads, "zero-grad": zeroGrads, "zero": {"1", "2", "3"},
 		"checkpoint": {blocks}, "checkpoint-saves": policies, "loss": names(losses), "quantize": bases, "lora-targets": {"all-linear"},
 		"dtype": usualTypes, "autocast": usualTypes[1:], "gradients": usualTypes, "lora-dtype": usualTypes, "kv": slices.Concat(kvTypes, usualTypes),
@@ -233,6 +233,7 @@ func (o *estimateOptions) check(given func(flag string) bool) error {
 var onlyTraining = []string{
 	"optimizer", "optimizer-form", "optimizer-in-backward", "weight-decay", "zero-grad", "hold-output", "accumulate", "checkpoint", "checkpoint-saves",
 	"master-weights", "gradients", "freeze", "replicas", "min-replicas", "zero", "lora", "lora-targets", "lora-dropout", "lora-dtype", "qlora", "loss", "loss-chunks", "sp",
+	"sharded-by", "shard-ends", "compute-dtype",
 }
 
 // onlyServing lists the flags that only serving has.

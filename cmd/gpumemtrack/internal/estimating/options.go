@@ -60,7 +60,7 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 		}
 		options = append(options, estimate.Train(optimizer))
 	}
-	for _, part := range []func() ([]estimate.Option, error){o.machine, o.precision, o.quantization, o.loop} {
+	for _, part := range []func() ([]estimate.Option, error){o.machine, o.precision, o.computing, o.gradientType, o.quantization, o.loop} {
 		more, err := part()
 		if err != nil {
 			return nil, err
@@ -135,6 +135,11 @@ func (o estimateOptions) precision() ([]estimate.Option, error) {
 	default: // quantized weights compute in another type
 		options = append(options, estimate.Weights(d))
 	}
+	return options, nil
+}
+
+// gradientType returns the option for the type of gradients, if the flags have one.
+func (o estimateOptions) gradientType() ([]estimate.Option, error) {
 	gradients, err := pickType("gradients", o.training.gradients)
 	if err != nil {
 		return nil, err
@@ -143,9 +148,9 @@ func (o estimateOptions) precision() ([]estimate.Option, error) {
 		return nil, cli.UsageError("estimate: --gradients %s: want one of %s", o.training.gradients, strings.Join(usualTypes, ", "))
 	}
 	if gradients != 0 {
-		options = append(options, estimate.Gradients(gradients))
+		return []estimate.Option{estimate.Gradients(gradients)}, nil
 	}
-	return options, nil
+	return nil, nil
 }
 
 // quantization returns the option for quantized weights, if the flags ask for them.

@@ -35,6 +35,20 @@ func TestEstimateSequenceParallel(t *testing.T) {
 	assert.Greater(t, whole, estimateJSON(t, base+"--engine torchtitan").Report.Retained, "as it does by default")
 }
 
+func TestEstimateFSDP2(t *testing.T) {
+	const base = "llama-3-8b --train --dtype float32 --seq 2048 --replicas 8 --zero 3 "
+	parts, units := estimateJSON(t, base), estimateJSON(t, base+"--sharded-by fsdp2")
+	assert.Equal(t, parts.Report.Training.Weights, units.Report.Training.Weights)
+	assert.Greater(t, units.Peak, parts.Peak, "buffers, and whole gradients of a block")
+	assert.Less(t, estimateJSON(t, base+"--sharded-by fsdp2 --shard-ends").Peak, units.Peak)
+	assert.Less(t, estimateJSON(t, base+"--sharded-by fsdp2 --expandable-segments").Report.Training.Footprint.Reserved.Bytes, units.Report.Training.Footprint.Reserved.Bytes)
+	narrow := estimateJSON(t, base+"--sharded-by fsdp2 --compute-dtype bf16").Report.Training
+	assert.Equal(t, units.Report.Training.Weights, narrow.Weights)
+	assert.Less(t, narrow.Saved, units.Report.Training.Saved)
+	titan := estimateJSON(t, "llama-3-8b --engine torchtitan --replicas 8").Report.Training
+	assert.Equal(t, narrow.Weights, titan.Weights, "float32, divided")
+}
+
 func TestEstimateQuantize(t *testing.T) {
 	const serve = "llama-3-8b --serve --seq 512 "
 	whole := estimateJSON(t, serve).Report.Inference
@@ -50,6 +64,9 @@ func TestEstimateLossAndQuantizeSayWhatIsWrong(t *testing.T) {
 	for flags, want := range map[string]string{
 		"gpt2 --train --loss mse":                                       "want one of usual, fused, liger, cce, trl, torchtitan, sum, none",
 		"gpt2 --train --tp 2 --sp twice":                                "want one of kept, again",
+		"gpt2 --train --compute-dtype bf16 --autocast bf16":             "choose one of --compute-dtype and --autocast",
+		"gpt2 --train --compute-dtype q8_0":                             "--compute-dtype",
+		"gpt2 --train --sharded-by ddp":                                 "want one of fsdp2",
 		"gpt2 --train --loss-chunks 0":                                  "want 1 or more",
 		"resnet50 --train --loss fused":                                 "for models that predict the next token",
 		"gpt2 --train --loss sum --loss-chunks 2":                       "--loss sum has no chunks",

@@ -1,25 +1,39 @@
 package estimating
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
 // parallelOptions are settings of training on several devices, beside the numbers of these.
 type parallelOptions struct {
-	sequence string // --sp
+	sequence   string // --sp
+	by         string // --sharded-by
+	ends       bool
+	computes   string // --compute-dtype
+	expandable bool
 }
 
 func (o *parallelOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.sequence, "sp", "", "with --tp: sequence parallelism, which divides what --tp leaves whole by tokens; split layers gather their inputs `HOW`: "+strings.Join(sequences, ", ")+" (in the backward pass, as Megatron-LM does)")
+	flags.StringVar(&o.by, "sharded-by", "", "with --replicas and --zero: `WHAT` divides weights, gradients and states among replicas: "+strings.Join(sharders, ", ")+" (PyTorch's fully_shard)")
+	flags.BoolVar(&o.ends, "shard-ends", false, "with --sharded-by fsdp2: divide the embedding and the head by themselves, as torchtitan does; without it they stay gathered while a step runs")
+	flags.StringVar(&o.computes, "compute-dtype", "", "element `TYPE` in which layers compute, whatever that of the weights (--dtype), as with the param_dtype of FSDP2")
+	flags.BoolVar(&o.expandable, "expandable-segments", false, "PyTorch's allocator has expandable segments (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)")
 }
 
 // sequences lists the values of --sp.
 var sequences = []string{"kept", "again"}
+
+// sharders lists the values of --sharded-by.
+var sharders = []string{"fsdp2"}
 
 // sharding returns the option for several devices.
 func (o estimateOptions) sharding() (estimate.Option, error) {
@@ -28,6 +42,33 @@ func (o estimateOptions) sharding() (estimate.Option, error) {
 		s.MicroBatches = o.accumulate
 	}
 	var err error
-	s.Sequence, err = oneOf("sp", o.parallel.sequence, sequences)
+	if s.Sequence, err = oneOf("sp", o.parallel.sequence, sequences); err != nil {
+		return nil, err
+	}
+	s.By, err = oneOf("sharded-by", o.parallel.by, sharders)
+	s.Ends = o.parallel.ends
 	return s, err
+}
+
+// computing returns the options for a type of computing that is not that of the weights.
+func (o estimateOptions) computing() ([]estimate.Option, error) {
+	var options []estimate.Option
+	if o.parallel.expandable {
+		options = append(options, estimate.ExpandableSegments())
+	}
+	d, err := pickType("compute-dtype", o.parallel.computes)
+	switch {
+	case err != nil || d == 0:
+		return options, err
+	case !computes(d):
+		return nil, cli.UsageError("estimate: --compute-dtype %s: want one of %s", o.parallel.computes, strings.Join(usualTypes, ", "))
+	case o.autocast != "":
+		return nil, cli.UsageError("estimate: choose one of --compute-dtype and --autocast, which keeps the weights' type for what it does not cast")
+	}
+	weights, err := pickType("dtype", o.dtype)
+	if err != nil {
+		return nil, err
+	}
+	weights = cmp.Or(weights, alloc.Float32)
+	return append(options, estimate.Precision(d), estimate.Weights(weights), estimate.Gradients(weights)), nil
 }

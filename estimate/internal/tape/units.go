@@ -1,0 +1,134 @@
+package tape
+
+import (
+	"strings"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+)
+
+// Unit is a group of layers whose parameters a device gathers together when they run, while it keeps a part of each
+// otherwise: a block with a number, or what is outside of these. Sizes are in bytes.
+type Unit struct {
+	Begin, End int32   // its operations
+	Params     []int64 // whole parameters, in the type in which the unit computes
+	Gathered   int64   // the sum of these
+	Cast       int64   // a device's part, in that type, if the parameters are kept in another
+	Reduced    int64   // the trained parameters' gradients, in the type in which they are summed up; each device keeps a part
+	Stays      bool    // its parameters are whole from its forward pass to its backward pass
+	Number     int32   // its index on the tape
+	Group      int32   // which gradients a device keeps of it, counted from 1 as in Gradient
+}
+
+// unitName returns the name of the unit of the layer at a path: that up to its first number, or "" outside of all.
+func unitName(at string) string {
+	for end := 0; end < len(at); {
+		next := strings.IndexByte(at[end:], '.')
+		if next < 0 {
+			next = len(at) - end
+		}
+		if part := at[end : end+next]; part != "" && strings.Trim(part, "0123456789") == "" {
+			return at[:end+next]
+		}
+		end += next + 1
+	}
+	return ""
+}
+
+// Where layers outside of numbered blocks are, and the names of their units.
+const (
+	rootUnit  = ""
+	firstUnit = "first"
+	lastUnit  = "last"
+)
+
+// Gather divides the operations and the parameters as FSDP2 does, in the order in which the units begin. The layers outside
+// of numbered blocks are one unit, which is gathered as long as the model runs, or with Ends two: those before the first
+// block and those after it (torchtitan/distributed/fsdp.py, apply_fsdp_to_decoder).
+func Gather(t *Tape, h *Holding) {
+	if !t.Cfg.Gathers() {
+		return
+	}
+	s := t.Cfg.Sharding
+	names := make([]string, len(h.Modules))
+	seen := false
+	for m := range h.Modules {
+		names[m] = unitName(t.Decl.Modules[m].Path)
+		switch {
+		case names[m] != "":
+			seen = true
+		case s.Ends && seen:
+			names[m] = lastUnit
+		case s.Ends:
+			names[m] = firstUnit
+		}
+	}
+	var all []Unit
+	at := map[string]int{}
+	of := func(name string, op int32) *Unit {
+		i, ok := at[name]
+		if !ok {
+			i = len(all)
+			at[name] = i
+			all = append(all, Unit{Begin: op, Stays: name == rootUnit || name == lastUnit})
+		}
+		return &all[i]
+	}
+	if !s.Ends {
+		of(rootUnit, 0)
+	}
+	for i := range t.Ops {
+		name := rootUnit
+		if row := t.Ops[i].Row; row >= 0 {
+			if name = unitName(t.Rows[row].Path); name == "" && t.Rows[row].Owner >= 0 {
+				name = names[t.Rows[row].Owner]
+			}
+		}
+		if name == rootUnit && s.Ends {
+			continue // such as the sum of losses, which reads no parameters
+		}
+		of(name, int32(i)).End = int32(i) + 1
+	}
+	t.UnitOf = make([]int32, len(h.Modules))
+	for m := range h.Modules {
+		i, ok := at[names[m]]
+		if !ok {
+			i = len(all) - 1 // parameters that no operation reads
+		}
+		t.UnitOf[m] = int32(max(0, i))
+	}
+	if len(all) == 0 {
+		return
+	}
+	for _, p := range h.Each {
+		u := &all[t.UnitOf[p.Module]]
+		if n := p.Load.Whole; n > 0 {
+			u.Params = append(u.Params, n)
+			u.Gathered += n
+		}
+		u.Reduced += p.Load.Gradients
+	}
+	for i := range all {
+		u := &all[i]
+		u.Number, u.Group = int32(i), int32(2*len(h.Modules)+i)+1
+		if t.Cfg.Weights != t.Cfg.Activations {
+			u.Cast = setting.Part(u.Gathered, s.Data)
+		}
+		if u.Stays && !s.Ends {
+			u.End = int32(len(t.Ops))
+		}
+	}
+	t.Units = all
+}
+
+// padded returns what n bytes or elements of a parameter are when its first dimension is padded so that the devices have
+// equal parts (torch/distributed/fsdp/_fully_shard/_fsdp_param.py, _init_sharded_param). A stack of fewer matrices than
+// devices is divided by another dimension (torchtitan/distributed/fsdp.py, apply_fsdp_to_decoder).
+func padded(n int64, shape alloc.Shape, devices int) int64 {
+	if len(shape) == 0 || shape[0] <= 0 || len(shape) == 3 && shape[0] < devices || n > setting.MaxTotal/2 {
+		return n
+	}
+	rows := int64(shape[0])
+	more := setting.Part(rows, devices)*int64(devices) - rows
+	return n + n/rows*min(more, setting.MaxTotal/4/max(1, n/rows))
+}
