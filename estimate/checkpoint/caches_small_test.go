@@ -14,7 +14,8 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 )
 
-// Caches take what testdata/torch/caches.py measured for small models, to the byte: after a prompt and after one more token.
+// Caches take what testdata/torch/caches.py measured for small models, to the byte: after a prompt, with images or sounds if the
+// model was given any, and after one more token.
 func TestCachesAsTransformersHasThem(t *testing.T) {
 	files, err := filepath.Glob("testdata/torch/caches_*.json")
 	require.NoError(t, err)
@@ -33,6 +34,7 @@ func TestCachesAsTransformersHasThem(t *testing.T) {
 				require.NoError(t, json.Unmarshal(text, &sizes))
 				c, err := ParseConfig(name, m.Config)
 				require.NoError(t, err)
+				c = m.prompted(t, c)
 				for dtype, want := range sizes {
 					for i, size := range want {
 						cache, err := c.Cache(2, m.Length+i)

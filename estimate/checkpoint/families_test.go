@@ -37,6 +37,16 @@ type measuredFamily struct {
 	Peak   map[string]alloc.Bytes // of a training step, beyond what was there before it
 }
 
+// prompted returns the model with the images and sounds that were measured.
+func (m measuredFamily) prompted(t *testing.T, c *File) *File {
+	if m.Images+m.Sounds == 0 {
+		return c
+	}
+	c, err := c.Prompted(InPrompt{Images: m.Images, Width: m.Size[0], Height: m.Size[1], Sounds: m.Sounds, Seconds: m.Seconds})
+	require.NoError(t, err)
+	return c
+}
+
 // Models of the families have as many parameters as transformers makes of their config.json, keep for
 // the backward pass what PyTorch was measured to keep on the CPU, and their peaks lie within the printed bounds.
 func TestFamiliesAsPyTorchHasThem(t *testing.T) {
@@ -70,10 +80,7 @@ func testFamilies(t *testing.T, name string) {
 			require.NotEmpty(t, m.Kept)
 			c, err := ReadFile(writeFile(t, configName, m.Config))
 			require.NoError(t, err)
-			if m.Images+m.Sounds > 0 {
-				c, err = c.Prompted(InPrompt{Images: m.Images, Width: m.Size[0], Height: m.Size[1], Sounds: m.Sounds, Seconds: m.Seconds})
-				require.NoError(t, err)
-			}
+			c = m.prompted(t, c)
 			for dtype, kept := range m.Kept {
 				d, err := alloc.ParseDType(dtype)
 				require.NoError(t, err)

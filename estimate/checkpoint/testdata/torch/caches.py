@@ -12,7 +12,7 @@ import sys
 import torch
 import transformers
 
-from families import BATCH, build, storage
+from families import BATCH, PROMPT, build, fill_gaps, inputs, storage
 
 
 def tensors(holder, seen):
@@ -33,24 +33,31 @@ def tensors(holder, seen):
 
 
 @torch.no_grad()
-def cache(model, length):
-    ids = torch.arange(BATCH * length).reshape(BATCH, length) % 7 + 8
+def cache(model, dtype, length, prompt):
+    """After a prompt, with images or sounds if it has any, and after one more token, which is none of theirs."""
+    given = inputs(model, dtype, length, **prompt)
     held, sizes = None, []
-    for tokens in (ids, ids[:, :1]):
-        held = model(input_ids=tokens, use_cache=True, cache=held).cache
+    for step in (given, {"input_ids": given["input_ids"][:, :1]}):
+        if held is not None and "cross_attention_mask" in given:
+            step["cross_attention_mask"] = given["cross_attention_mask"][:, -1:]
+        held = model(**step, use_cache=True, cache=held).cache
         sizes.append(sum({storage(t).data_ptr(): storage(t).nbytes() for t in tensors(held, set())}.values()))
     return sizes
 
 
 def main(path):
+    fill_gaps()
     with open(path) as f:
         models = json.load(f)
     lines = []
     for name, model in models.items():
-        if isinstance(model, dict) and model["config"]["architectures"][0].endswith(("ForCausalLM", "LMHeadModel")):
+        if not isinstance(model, dict):
+            continue
+        prompt = {k: model[k] for k in PROMPT if k in model}
+        if prompt or model["config"]["architectures"][0].endswith(("ForCausalLM", "LMHeadModel")):
             try:
-                sizes = {str(d).removeprefix("torch."): cache(build(model["config"], d).eval(), model["length"]) for d in (torch.float32, torch.bfloat16)}
-            except ValueError as e:  # such as a model without attention, whose tokens Cache does not count
+                sizes = {str(d).removeprefix("torch."): cache(build(model["config"], d).eval(), d, model["length"], prompt) for d in (torch.float32, torch.bfloat16)}
+            except (ValueError, TypeError) as e:  # such as a model without attention, whose tokens Cache does not count
                 print(name, e, file=sys.stderr)
                 continue
             lines.append(f"{json.dumps(name)}: {json.dumps(sizes)}")
