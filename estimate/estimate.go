@@ -62,7 +62,7 @@ func model(layers []nn.Layer, opts []Option) (*Report, error) {
 		if err := withoutInput(r, own, cfg); err != nil {
 			return nil, err
 		}
-		r.store(cfg)
+		r.store(cfg, own)
 		return r.served(cfg), nil
 	}
 	cfg.Checkpoints = decl.Anywhere(cfg.Checkpoints)
@@ -75,7 +75,7 @@ func model(layers []nn.Layer, opts []Option) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.store(cfg)
+	r.store(cfg, own)
 	footprints(t, r, own, serve, learn)
 	return r.served(cfg), nil
 }
@@ -284,8 +284,11 @@ func WithLoss(l nn.Layer) Option {
 }
 
 // store puts the size of the weights as they are stored into the memory of inference.
-func (r *Report) store(cfg *setting.Config) {
+func (r *Report) store(cfg *setting.Config, own *tape.Holding) {
 	stored := cfg.Stored
+	if own.Packed > 0 {
+		stored = setting.Amount{Bytes: r.Params.Bytes - own.Packed}
+	}
 	if stored.Bytes <= 0 || cfg.Sharding.Devices() > 1 {
 		return
 	}

@@ -43,13 +43,13 @@ func Name(name string) Option { return option(func(c *setting.Config) { c.Name =
 func Precision(d alloc.DType) Option {
 	return option(func(c *setting.Config) {
 		c.Weights, c.Activations, c.Gradients, c.Master = d, d, d, false
-		c.Stored, c.Sizes = setting.Amount{}, nil
+		c.Stored, c.Sizes, c.Packed = setting.Amount{}, nil, nil
 	})
 }
 
 // Weights sets the element type of weights and buffers.
 func Weights(d alloc.DType) Option {
-	return option(func(c *setting.Config) { c.Weights, c.Stored, c.Sizes = d, setting.Amount{}, nil })
+	return option(func(c *setting.Config) { c.Weights, c.Stored, c.Sizes, c.Packed = d, setting.Amount{}, nil, nil })
 }
 
 // Gradients sets the type of the parameters' gradients.

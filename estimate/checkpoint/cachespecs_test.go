@@ -78,3 +78,20 @@ func TestCacheSpecs(t *testing.T) {
 	_, err = f.CacheSpecs()
 	require.ErrorContains(t, err, "it writes no text and has none")
 }
+
+// What a token of a step takes: two vectors of the hidden width, and the widest part of a block, which GPUs share.
+func TestStepWidth(t *testing.T) {
+	f, err := ParseConfig("llama", []byte(`{"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 2, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 1000}`))
+	require.NoError(t, err)
+	for gpus, want := range map[int]int64{1: 2*4096 + 3*14336, 4: 2*4096 + 3*14336/4} {
+		n, err := f.StepWidth(gpus)
+		require.NoError(t, err)
+		assert.Equal(t, want, n)
+	}
+	f, err = ParseConfig("mixtral", []byte(`{"model_type": "mixtral", "hidden_size": 4096, "num_hidden_layers": 2, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 1000,
+		"num_local_experts": 8, "num_experts_per_tok": 2}`))
+	require.NoError(t, err)
+	n, err := f.StepWidth(1)
+	require.NoError(t, err)
+	assert.Equal(t, int64(2*4096+2*(2*14336+14336)), n)
+}

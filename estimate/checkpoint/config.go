@@ -15,10 +15,10 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/families"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/diffusion"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/quantconfig"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/strictjson"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
@@ -31,9 +31,9 @@ const maxConfigFile = 16 << 20
 // architecture is what a config.json or the metadata of a GGUF file say about a model.
 type architecture struct {
 	family.Model
-	cache     bool          // the model is of an unknown family and says only what its cache takes
-	dtype     alloc.DType   // type of the weights, if a config.json has it
-	quantized *quantization // quantization of the weights, if a config.json has it
+	cache     bool                // the model is of an unknown family and says only what its cache takes
+	dtype     alloc.DType         // type of the weights, if a config.json has it
+	quantized *quantconfig.Config // quantization of the weights, if a config.json has it
 }
 
 // config is a config.json, with the keys that have the same meaning in all families.
@@ -43,7 +43,7 @@ type config struct {
 	DType        string            `json:"dtype"`
 	TorchDType   string            `json:"torch_dtype"` // its name up to transformers 4
 	Text         json.RawMessage   `json:"text_config"` // settings of the text part, in a model for images and text
-	Quantization *quantization     `json:"quantization_config"`
+	Quantization json.RawMessage   `json:"quantization_config"`
 	WeightMap    map[string]string `json:"weight_map"` // only in an index, which is not a config
 
 	file string
@@ -56,11 +56,36 @@ func openConfig(path string) (architecture, error) {
 	if err != nil {
 		return architecture{}, err
 	}
+	if len(c.Quantization) == 0 {
+		if c.Quantization, err = readModelOpt(filepath.Join(filepath.Dir(path), modelOptName)); err != nil {
+			return architecture{}, err
+		}
+	}
 	a, err := c.architecture()
 	if err == nil && a.dtype == 0 && a.quantized == nil {
 		a.Assumed = append(a.Assumed, c.assumedType())
 	}
 	return a, err
+}
+
+// modelOptName is the file in which ModelOpt says how the weights are quantized, where config.json does not.
+const modelOptName = "hf_quant_config.json"
+
+// readModelOpt returns the text of that file, or nil if there is none.
+func readModelOpt(path string) (json.RawMessage, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, nil //nolint:nilerr // most models have none
+	}
+	return readHeader(path, func(r io.ReaderAt, size int64, file string) (json.RawMessage, error) {
+		if size > maxConfigFile {
+			return nil, inFile(file, "it has %d bytes; a %s has at most %d", size, modelOptName, maxConfigFile)
+		}
+		text, err := strictjson.Read(io.NewSectionReader(r, 0, size))
+		if err != nil {
+			return nil, &fileError{file: file, reason: "it is not the JSON of a " + modelOptName, err: err}
+		}
+		return text, nil
+	})
 }
 
 // assumedType says in what type the weights are counted if config.json gives none that is known.
@@ -100,9 +125,12 @@ func readConfig(r io.ReaderAt, size int64, file string) (*config, error) {
 func (c *config) architecture() (architecture, error) {
 	name := cmp.Or(c.ModelType, c.ClassName)
 	m, err := families.Table().ReadConfig(name, c.text)
-	a := architecture{Model: m, dtype: c.dtype(), quantized: c.Quantization}
+	quantized, wrongly := c.quantization()
+	a := architecture{Model: m, dtype: c.dtype(), quantized: quantized}
 	wrong := (*family.Error)(nil)
 	switch {
+	case wrongly != nil:
+		return architecture{}, &fileError{file: c.file, where: "quantization_config", reason: "it is no quantization that could be read", err: wrongly}
 	case errors.As(err, &wrong):
 		return architecture{}, settingsError(c.file, wrong)
 	case err == nil:
@@ -118,6 +146,14 @@ func (c *config) architecture() (architecture, error) {
 		reason += fmt.Sprintf("; nor are the sizes of its keys and values known: %s: %s", wrong.Where, cmp.Or(wrong.Reason, "it is wrong"))
 	}
 	return alone, &fileError{file: c.file, where: key, reason: reason, err: ErrUnknownArchitecture}
+}
+
+// quantization reads how the weights are packed. That it is null, as some writers leave it, means that they are not.
+func (c *config) quantization() (*quantconfig.Config, error) {
+	if len(c.Quantization) == 0 || string(c.Quantization) == "null" {
+		return nil, nil
+	}
+	return quantconfig.Read(c.Quantization)
 }
 
 // cacheAlone returns what the settings of an unknown family say about its keys and values, if that
@@ -152,94 +188,6 @@ func settingsError(file string, wrong *family.Error) error {
 // Families returns the known families of a config.json, sorted: values of model_type, or of
 // _class_name in files of diffusers.
 func Families() []string { return families.Table().Types() }
-
-// quantization is the part of a config.json's quantization_config that says how large the weights
-// become.
-type quantization struct {
-	Method string `json:"quant_method"`
-
-	Bits     int `json:"bits"`       // GPTQ, and AWQ as transformers write it
-	Group    int `json:"group_size"` // -1 for a whole row
-	AWQBits  int `json:"w_bit"`
-	AWQGroup int `json:"q_group_size"`
-
-	FourBits    bool `json:"load_in_4bit"` // bitsandbytes
-	EightBits   bool `json:"load_in_8bit"`
-	DoubleQuant bool `json:"bnb_4bit_use_double_quant"`
-}
-
-// perElement returns the bytes that each element of a quantized weight takes, scales and zeros
-// included; known is false for an unknown method. The layouts are those of AutoGPTQ and AutoAWQ
-// (for each group, a float16 scale and a zero with the bits of a weight), bitsandbytes (a float32
-// maximum for 64 elements, or with double quantization a byte for 64 and a float32 for 256 of
-// those), and transformers' FP8 and MXFP4.
-func (q *quantization) perElement() (bytes float64, known bool) {
-	switch q.Method {
-	case "gptq", "awq":
-		bits := float64(cmp.Or(q.Bits, q.AWQBits, 4))
-		group := float64(cmp.Or(q.Group, q.AWQGroup, 128))
-		if bits < 1 || bits > 16 {
-			return 0, false
-		}
-		if group < 1 {
-			group = 1024 // a whole row: the scales hardly count
-		}
-		return bits/8 + (2+bits/8)/group, true
-	case "bitsandbytes":
-		switch {
-		case q.EightBits:
-			return 1, true
-		case q.FourBits && q.DoubleQuant:
-			return 0.5 + 1.0/64 + 4.0/(64*256), true
-		case q.FourBits:
-			return 0.5 + 4.0/64, true
-		}
-	case "fp8", "fbgemm_fp8":
-		return 1 + 4.0/(128*128), true
-	case "mxfp4":
-		return 17.0 / 32, true
-	}
-	return 0, false
-}
-
-// base is how training holds such weights, by the words of estimate.Quantized; "" for a method that is not trained, or not known.
-func (q *quantization) base() string {
-	switch {
-	case q == nil:
-	case q.Method == "gptq" && cmp.Or(q.Bits, 4) == 4:
-		return "gptq"
-	case q.Method == "awq" && cmp.Or(q.Bits, q.AWQBits, 4) == 4:
-		return "awq"
-	case q.Method != "bitsandbytes":
-	case q.EightBits:
-		return "int8"
-	case q.FourBits && q.DoubleQuant:
-		return "nf4-double"
-	case q.FourBits:
-		return "nf4"
-	}
-	return ""
-}
-
-// quantizes reports whether the method packs the weights in a row of the report: the projections in
-// the blocks, but with MXFP4 only the experts.
-func (q *quantization) quantizes(row estimate.Row) bool {
-	experts := strings.HasPrefix(row.Kind, "Experts")
-	if q.Method == "mxfp4" {
-		return experts
-	}
-	return (experts || row.Kind == "Linear") && inBlock(row.Path)
-}
-
-// inBlock reports whether a path goes through a numbered block.
-func inBlock(path string) bool {
-	for part := range strings.SplitSeq(path, ".") {
-		if part != "" && strings.Trim(part, "0123456789") == "" {
-			return true
-		}
-	}
-	return false
-}
 
 // pipelineName is the file that makes a folder a diffusers pipeline. It names the parts, each in a
 // folder of its own.

@@ -13,6 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/diffusion"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/quantconfig"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
@@ -67,6 +68,16 @@ func (c *File) CacheSpecs() ([]serving.CacheSpec, error) {
 		all[i] = serving.CacheSpec(s)
 	}
 	return all, nil
+}
+
+// StepWidth returns how many elements each token of a step takes at most in an engine whose kernels are fused, such as vLLM, on
+// one of tensor GPUs that share each layer: the residual stream, and what the widest part of a layer holds. Towers for images
+// are not counted. The errors are those of CacheSpecs.
+func (c *File) StepWidth(tensor int) (int64, error) {
+	if _, err := c.Cache(1, 1); err != nil {
+		return 0, err
+	}
+	return c.architecture.StepWidth(tensor), nil
 }
 
 // Loss returns the loss with which transformers trains the model's class if it is given labels, for estimate.WithLoss. It
@@ -234,7 +245,9 @@ func (c *File) Report(opts ...estimate.Option) (*estimate.Report, error) {
 	case err != nil:
 		return nil, err
 	}
-	r, err := estimate.Model(layers, slices.Concat([]estimate.Option{estimate.Name(c.Name)}, c.types(), opts)...)
+	var asked setting.Config
+	look := setting.Func(func(c *setting.Config) { asked = *c })
+	r, err := estimate.Model(layers, slices.Concat([]estimate.Option{estimate.Name(c.Name)}, c.types(), opts, []estimate.Option{look})...)
 	if err != nil {
 		return nil, err
 	}
@@ -253,8 +266,9 @@ func (c *File) Report(opts ...estimate.Option) (*estimate.Report, error) {
 			r.Notes = append(r.Notes, "keys and values are counted by the config's own numbers of layers and heads, and their size")
 		}
 	case len(pipe.planned) > 0: // the files hold some parts alone
+	case len(c.tensors) == 0 && c.architecture.quantized != nil && c.architecture.quantized.Unread == "" && asked.Packed == nil && asked.Quantized == nil: // in a type that was asked for
 	case len(c.tensors) == 0 && c.architecture.quantized != nil:
-		r.Notes = append(r.Notes, c.architecture.quantized.note(c))
+		r.Notes = append(r.Notes, c.quantizedNote())
 	case len(c.tensors) > 0 && c.architecture.quantized == nil && held != described:
 		r.Notes = append(r.Notes, fmt.Sprintf("the files hold %s parameters, the layers have %s", text.Grouped(held), text.Grouped(described)))
 	}
@@ -281,7 +295,7 @@ func (c *File) types() []estimate.Option {
 	case len(totals) > 0: // GGUF's quantized weights are computed with in float16
 		d = cmp.Or(totals[0].encoding.dtype, alloc.Float16)
 	}
-	opts := []estimate.Option{heldIn(c.architecture.quantized.base()), unread(c.doubts()), setting.Func(func(cfg *setting.Config) {
+	opts := []estimate.Option{heldIn(c.base()), unread(c.doubts()), setting.Func(func(cfg *setting.Config) {
 		cfg.Fused = family.TablesOfPEFT().FusedLayers(c.architecture.Type)
 		cfg.Float32 = c.architecture.Float32
 	})}
@@ -297,8 +311,8 @@ func (c *File) types() []estimate.Option {
 	}
 	if len(c.tensors) > 0 {
 		opts = append(opts, storedIn(c.weights()))
-	} else if stored, ok := c.packed(); ok {
-		opts = append(opts, storedIn(stored))
+	} else if c.architecture.quantized != nil {
+		opts = append(opts, packedIn(c.packed()))
 	}
 	return opts
 }
@@ -364,37 +378,70 @@ func (c *File) stored() []tape.Layer {
 	return layers
 }
 
-// packed returns the bytes of the weights once they are quantized, as far as a config.json says.
-func (c *File) packed() (estimate.Amount, bool) {
+// packed returns the sizes of the weights that a config.json says are quantized.
+func (c *File) packed() map[string]quantconfig.Size {
 	q := c.architecture.quantized
 	if q == nil || len(c.tensors) > 0 {
-		return estimate.Amount{}, false
+		return nil
 	}
-	each, known := q.perElement()
-	r, err := estimate.Model(layer.Public(c.architecture.Layers()), estimate.Precision(cmp.Or(c.architecture.dtype, alloc.Float16)))
-	if err != nil || !known {
-		return estimate.Amount{}, false
+	params, err := tape.Parameters(c.architecture.Layers())
+	if err != nil {
+		return nil // the report says it
 	}
-	whole := float64(r.Params.Bytes)
-	for _, row := range r.Layers {
-		if q.quantizes(row) {
-			whole += float64(row.Params) * (each - float64(r.Params.Bytes)/float64(max(1, r.Params.Count)))
-		}
-	}
-	return estimate.Amount{Count: r.Params.Count, Bytes: alloc.Bytes(whole)}, true
+	return q.Sizes(params, c.wide())
 }
 
-// note says how a report counts the weights.
-func (q *quantization) note(c *File) string {
-	method := cmp.Or(q.Method, "an unnamed method")
-	if _, ok := c.packed(); ok {
-		note := "the weights are quantized (" + method + "), and their size is estimated from the config.json"
-		if q.base() == "" {
-			note += "; training counts them as if they were not"
-		}
-		return note
+// wide is the type of the weights that are not quantized.
+func (c *File) wide() alloc.DType { return cmp.Or(c.architecture.dtype, alloc.Float16) }
+
+// packedIn gives inference these sizes of weights.
+func packedIn(sizes map[string]quantconfig.Size) estimate.Option {
+	packed := make(map[string]alloc.Bytes, len(sizes))
+	for path, s := range sizes {
+		packed[path] = s.Bytes
 	}
-	return "the weights are quantized (" + method + "), and counted as if they were not: open the weights themselves"
+	return setting.Func(func(c *setting.Config) { c.Packed = packed })
+}
+
+// base is how training holds quantized weights, by the words of estimate.Quantized; "" for weights that are not quantized, or
+// not so that they are trained.
+func (c *File) base() string {
+	if c.architecture.quantized == nil {
+		return ""
+	}
+	return c.architecture.quantized.Base
+}
+
+// Published says in what the weights are stored, such as "bfloat16", or "MXFP4 experts, bfloat16 the rest" where a config.json
+// has a quantization_config; "" if the files do not say it.
+func (c *File) Published() string {
+	q := c.architecture.quantized
+	switch {
+	case q == nil && c.architecture.dtype == 0:
+		return ""
+	case q == nil:
+		return c.architecture.dtype.String()
+	case q.Unread != "":
+		return q.Method
+	}
+	params, err := tape.Parameters(c.architecture.Layers())
+	if err != nil {
+		return q.Method
+	}
+	return q.Describe(params, c.wide())
+}
+
+// quantizedNote says how a report counts the weights.
+func (c *File) quantizedNote() string {
+	q := c.architecture.quantized
+	if q.Unread != "" {
+		return fmt.Sprintf("the weights are quantized (%s), and counted as if they were not, since %s: open the weights themselves", q.Method, q.Unread)
+	}
+	note := fmt.Sprintf("the weights are quantized (%s), and counted as the config.json says: %s", q.Method, c.Published())
+	if q.Base == "" {
+		note += "; training counts them as if they were not"
+	}
+	return note
 }
 
 // heldIn says in which base the files have the weights. Training keeps that base unless an option
@@ -447,8 +494,15 @@ func (c *File) quantizedBytes() (alloc.Bytes, bool) {
 	if c.architecture.quantized != nil && len(c.tensors) > 0 {
 		return c.weights().Bytes, true
 	}
-	packed, ok := c.packed()
-	return packed.Bytes, ok
+	sizes := c.packed()
+	if len(sizes) == 0 {
+		return 0, false
+	}
+	r, err := estimate.Model(layer.Public(c.architecture.Layers()), estimate.Precision(c.wide()), packedIn(sizes))
+	if err != nil {
+		return 0, false
+	}
+	return r.Params.Bytes, true
 }
 
 // shrink lets the blocks take what of all bytes the rest leaves: heads and embeddings are not quantized.

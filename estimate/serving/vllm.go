@@ -110,7 +110,11 @@ func (v VLLM) Plan(specs []CacheSpec, budget alloc.Bytes) (VLLMPlan, error) {
 		return VLLMPlan{}, fmt.Errorf("plan vLLM's cache: MaxModelLen is %d: want 1 or more", v.MaxModelLen)
 	}
 	need := func(tokens int) alloc.Bytes { return alloc.Bytes(p.blocks(tokens)) * plan.BytesPerBlock }
-	if free := budget - plan.BytesPerBlock; need(v.MaxModelLen) > free {
+	free := budget
+	if !v.before("0.29") { // the null block is set aside since then
+		free -= plan.BytesPerBlock
+	}
+	if need(v.MaxModelLen) > free {
 		return plan, &TooSmallError{v.MaxModelLen, need(v.MaxModelLen), free, longest(v.MaxModelLen, func(tokens int) bool { return need(tokens) <= free })}
 	}
 	plan.Blocks = int(budget / plan.BytesPerBlock)

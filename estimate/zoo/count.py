@@ -20,7 +20,7 @@ import transformers
 
 def count(config):
     cls = getattr(transformers, config["architectures"][0])
-    known = {k: v for k, v in config.items() if k not in ("architectures", "model_type")}
+    known = {k: v for k, v in config.items() if k not in ("architectures", "model_type", "quantization_config")}
     settings = cls.config_class(**known)
     if config.get("tie_word_embeddings") is False:
         # T5's config forces True; from_pretrained does not tie where the checkpoint has two tensors that differ.

@@ -40,7 +40,7 @@ type Model struct {
 	Input estimate.Option
 	// Params is the published number of parameters.
 	Params int64
-	// DType is the element type in which the weights are published.
+	// DType is the element type in which the weights are published; where they are packed, that of the rest.
 	DType alloc.DType
 	// Config is the config.json that the layers are made of, for checkpoint.ParseConfig; nil for models that are written here.
 	Config []byte
@@ -82,6 +82,16 @@ func (m Model) CacheSpecs() ([]serving.CacheSpec, error) {
 		all[i] = serving.CacheSpec(s)
 	}
 	return all, nil
+}
+
+// StepWidth returns how many elements each token of a step takes at most in an engine whose kernels are fused, such as vLLM, on
+// one of tensor GPUs that share each layer: the residual stream, and what the widest part of a layer holds. Towers for images
+// are not counted. The errors are those of CacheSpecs.
+func (m Model) StepWidth(tensor int) (int64, error) {
+	if _, err := m.Cache(1, 1); err != nil {
+		return 0, err
+	}
+	return m.transformer.StepWidth(tensor), nil
 }
 
 // Resizes reports whether the model reads images of other sizes than its usual input.

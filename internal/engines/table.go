@@ -39,7 +39,7 @@ var table = []Engine{
 		Defaults: []Default{
 			{Flag: "max-batched-tokens", Value: "2048", Setting: "--max-num-batched-tokens", Source: batchDefaults, Unless: "prefill-chunk"},
 			{Flag: "max-batched-tokens", Value: "8192", Setting: "--max-num-batched-tokens", Source: batchDefaults, Unless: "prefill-chunk", Memory: 70 * alloc.GiB, Except: "a100"},
-			{Flag: "max-batched-tokens", Value: "16384", Setting: "--max-num-batched-tokens", Source: batchDefaults, Unless: "prefill-chunk", Memory: 160 * alloc.GiB, Since: "0.33"},
+			{Flag: "max-batched-tokens", Value: "16384", Setting: "--max-num-batched-tokens", Source: batchDefaults, Unless: "prefill-chunk", Memory: 160 * alloc.GiB, Since: "0.28"},
 		},
 	},
 	{

@@ -381,6 +381,32 @@ func (c Transformer) Cache(batch, context int, d alloc.DType) setting.KVConfig {
 	return k
 }
 
+// StepWidth returns how many elements each token of a step takes at most in an engine with fused kernels, on one of the GPUs that
+// share each layer: the residual stream and the block's input, and beside them the widest part of a block. Attention holds
+// queries, keys, values and its output; a gated MLP both halves and their product; a mixture, for each of the token's experts, the
+// wider of both halves and the output, and the product (vLLM 0.33.0, fused_moe.py, fused_experts_impl); a mixer what its
+// convolution reads and writes, and its gate.
+func (c Transformer) StepWidth(tensor int) int64 {
+	width := func(factors ...int) int64 { return min(setting.FLOPs(factors...), setting.MaxField) }
+	heads, kv, size := c.Heads, setting.Or(c.KVHeads, c.Heads), c.HeadWidth()
+	widest := 2*width(heads, size) + 2*width(kv, size)
+	if l := c.Latent; l != nil { // keys and values of all heads are made of the latent
+		widest = 2*width(heads, l.NopeSize+l.RopeSize) + 2*width(heads, l.NopeSize+l.ValueSize)
+	}
+	ffn := setting.Or(c.FFN, 4*min(c.Hidden, setting.MaxField/4))
+	widest = max(widest, 3*width(ffn))
+	if c.Experts > 0 {
+		each, top := setting.Or(c.ExpertFFN, ffn), setting.Or(c.TopK, 2)
+		widest = max(widest, width(top, max(2*min(each, setting.MaxField/2), c.Hidden))+width(top, each)+3*width(c.SharedFFN))
+	}
+	for _, s := range c.CacheSpecs() {
+		if s.Kind == setting.Recurrent {
+			widest = max(widest, 2*width(s.Channels)+2*width(s.StateHeads, s.HeadState)/64+width(c.Hidden))
+		}
+	}
+	return 2*width(c.Hidden) + (widest+int64(max(1, tensor))-1)/int64(max(1, tensor))
+}
+
 // HeadWidth returns the number of elements of a head.
 func (c Transformer) HeadWidth() int {
 	if c.HeadSize != 0 || c.Heads == 0 {

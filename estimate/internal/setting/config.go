@@ -34,17 +34,19 @@ type Config struct {
 	Compute     alloc.Bytes // llama.cpp's buffer; 0 for PyTorch
 	Buffer      ComputeBuffer
 	Sizes       *LayerSizes // layers of llama.cpp's weights; nil if not known
-	GpuLayers   *int        // how many of these layers are on the GPU; nil means all
-	Shares      []float64   // proportions by which the GPUs share the layers
-	Projector   alloc.Bytes
-	Loop        Loop
-	Expandable  bool // the allocator has expandable segments
-	Offload     string
-	Machine     Machine
-	Release     Release // of PyTorch
-	Libraries   Libraries
-	Lora        *LoRA
-	Fused       FusedLayers // of the model's type; nil means that its layers are as LoRA names them
+	// Packed are the sizes of weights that inference holds packed, with their scales, by their paths.
+	Packed     map[string]alloc.Bytes
+	GpuLayers  *int      // how many of these layers are on the GPU; nil means all
+	Shares     []float64 // proportions by which the GPUs share the layers
+	Projector  alloc.Bytes
+	Loop       Loop
+	Expandable bool // the allocator has expandable segments
+	Offload    string
+	Machine    Machine
+	Release    Release // of PyTorch
+	Libraries  Libraries
+	Lora       *LoRA
+	Fused      FusedLayers // of the model's type; nil means that its layers are as LoRA names them
 	// AdaptedParams holds the fused parameters that get adapters, by the ends of their paths.
 	AdaptedParams map[string]int
 	Quantized     *Quantized
@@ -258,8 +260,21 @@ func (c *Config) Excludes(at string) bool {
 	return false
 }
 
+// PackedSize returns the memory of a weight that inference holds packed: on one device, and the whole.
+func (c *Config) PackedSize(path, name string, split bool) (part, whole int64, ok bool) {
+	if len(c.Packed) == 0 {
+		return 0, 0, false
+	}
+	size, ok := c.Packed[path+"."+name]
+	devices := 1
+	if split {
+		devices = c.Sharding.Tensor
+	}
+	return Part(int64(size), devices), int64(size), ok
+}
+
 // Quantize stores weights as q says, whatever size their file has.
-func (c *Config) Quantize(q Quantized) { c.Quantized, c.Stored = &q, Amount{} }
+func (c *Config) Quantize(q Quantized) { c.Quantized, c.Stored, c.Packed = &q, Amount{}, nil }
 
 // Passing reports whether gradients of parameters leave the device, or are used up, as soon as they
 // are made.

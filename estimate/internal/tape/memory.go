@@ -21,6 +21,8 @@ type Holding struct {
 	Sums            []sum // what each module needs to add to gradients of tied parameters
 	ties            []tie
 
+	Packed alloc.Bytes // how much less inference holds than training, whose weights are not packed
+
 	Each []ofModule // all parameters and buffers, in the order of the declaration
 }
 
@@ -77,6 +79,14 @@ func Weigh(d *Declaration, cfg *setting.Config) (*Holding, error) {
 			continue
 		}
 		l, whole, err := loadOf(cfg, p, d.Modules[p.module].Frozen)
+		part, all, packed := cfg.PackedSize(d.Modules[p.module].Path, p.Name, p.Split)
+		switch {
+		case !packed || p.Buffer || err != nil:
+		case cfg.Training:
+			h.Packed += alloc.Bytes(whole - all)
+		default:
+			l.Weights, whole = part, all
+		}
 		if err == nil && whole > setting.MaxTotal-int64(h.Params.Bytes)-int64(h.Buffers.Bytes) {
 			err = fmt.Errorf("the model's parameters take more than %v", alloc.Bytes(setting.MaxTotal))
 		}

@@ -53,7 +53,7 @@ var zeros = []any{
 	new(estimate.Memory), new(estimate.Quantized), new(estimate.Report), new(estimate.Row), new(estimate.Sharding),
 	new(checkpoint.File), new(checkpoint.InPrompt), new(checkpoint.Stored),
 	new(llamacpp.Quantization), new(llamacpp.Server),
-	new(serving.CacheSpec), new(serving.TooSmallError), new(serving.VLLM), new(serving.VLLMGroup), new(serving.VLLMPlan),
+	new(serving.CacheSpec), new(serving.TooSmallError), new(serving.VLLM), new(serving.VLLMBudget), new(serving.VLLMGroup), new(serving.VLLMPlan), new(serving.VLLMStart),
 	new(nn.AdaptiveAvgPool), new(nn.AdaptiveMaxPool), new(nn.Attention), new(nn.AvgPool), new(nn.BatchNorm),
 	new(nn.CTC), new(nn.Class), new(nn.Concat), new(nn.Conv1d), new(nn.Conv2d), new(nn.Conv3d), new(nn.CrossEntropy),
 	new(nn.Dropout), new(nn.Embedding), new(nn.Flatten), new(nn.Flow), new(nn.GRU), new(nn.GroupNorm),
@@ -63,7 +63,7 @@ var zeros = []any{
 	new(nn.PixelShuffle), new(nn.RMSNorm), new(nn.RNN), new(nn.ReLU), new(nn.Reshape), new(nn.Residual),
 	new(nn.Sequential), new(nn.Tensor),
 	new(nn.Upsample), new(nn.ZeroPad2d),
-	new(zoo.Model),
+	new(zoo.Model), new(zoo.Published),
 	new(nvml.Builder), new(nvml.Config), new(nvml.Device), new(nvml.Quantity), new(nvml.Reading), new(nvml.Recorder),
 	new(nvml.Recording), new(nvml.Scope), new(nvml.Series), new(nvml.Target),
 	new(chart.Config), new(recordings.Config), new(recordings.File),
@@ -87,7 +87,7 @@ var zeros = []any{
 }
 
 // settings are types that a program fills in and nobody writes as JSON, as patterns of their names.
-var settings = regexp.MustCompile(`^(\w+\.\w*Config|nn\.\w+|estimate\.(KVConfig|LoRA|Loop|Machine|Quantized|Sharding|Measured)|checkpoint\.InPrompt|llamacpp\.\w+|serving\.(CacheSpec|VLLM|SGLang)|sim\.\w+|zoo\.Model)$`)
+var settings = regexp.MustCompile(`^(\w+\.\w*Config|nn\.\w+|estimate\.(KVConfig|LoRA|Loop|Machine|Quantized|Sharding|Measured)|checkpoint\.InPrompt|llamacpp\.\w+|serving\.(CacheSpec|VLLM|VLLMStart|SGLang)|sim\.\w+|zoo\.(Model|Published))$`)
 
 var stringer = reflect.TypeFor[fmt.Stringer]()
 

@@ -58,7 +58,10 @@ type estimated struct {
 	side      int              // of the frames of videos, in pixels
 	sound     bool             // it reads samples of sounds instead of tokens
 	notes     []string
-	published string // element type of a known model's weights
+	published string      // element type of a known model's weights
+	quantized string      // how they are published if that is no element type
+	computes  alloc.DType // in which the model computes; 0 means the usual type
+	pooled    poolSource  // nil if what its layers keep is not known
 }
 
 // flagNames replaces the options that notes of package estimate name by the flags that set them.
@@ -209,7 +212,7 @@ func (e estimated) write(w io.Writer) {
 	if name == "" {
 		name = "model"
 	}
-	fmt.Fprintf(w, "%s: %s parameters, %v%s%s%s\n", name, text.Grouped(r.Params.Count), r.Params.Bytes, e.inputOf(), e.videoOf(), promptOf(e))
+	fmt.Fprintf(w, "%s: %s parameters, %v%s%s%s%s\n", name, text.Grouped(r.Params.Count), r.Params.Bytes, e.asPublished(), e.inputOf(), e.videoOf(), promptOf(e))
 	e.writeFound(w)
 	if e.options.detail {
 		e.writeDetail(w, m)
@@ -393,6 +396,15 @@ func (e estimated) transient() string {
 		return "compute buffer"
 	}
 	return "transient"
+}
+
+// asPublished says in what quantized weights are published, if they count so.
+func (e estimated) asPublished() string {
+	o := e.options
+	if e.quantized == "" || o.train || o.dtype != "" || o.autocast != "" || o.loss.base != "" || o.quantize || o.engine.isLlama() {
+		return ""
+	}
+	return " (as published: " + e.quantized + ")"
 }
 
 // videoOf says which videos the model makes.

@@ -22,7 +22,7 @@ func TestAssumedFlags(t *testing.T) {
 		"gpt2":                                  "--batch 1 --seq 1024 --dtype float32",
 		"resnet50 --train":                      "--batch 1 --image 224 --optimizer adam --dtype float32",
 		"llama-3-8b --train --batch 2":          "--seq 2048 --optimizer adam --dtype bfloat16",
-		"gpt-oss-20b --serve --batch 4":         "--seq 131072 --dtype bfloat16 --max-batched-tokens 2048",
+		"gpt-oss-20b --serve --batch 4":         "--seq 131072 --max-batched-tokens 2048", // the weights are published in no element type
 		"whisper-small --serve":                 "--batch 1 --seq 448 --dtype float32 --max-batched-tokens 2048",
 		"t5-small --train --optimizer sgd":      "--batch 1 --seq 512 --dtype float32",
 		"qwen3-8b --engine llama.cpp":           "--batch 1 --seq 40960 --ubatch 512 --flash-attention=true --slots 4 --kv-unified=true",

@@ -46,6 +46,11 @@ func Command(a *cli.App) *cobra.Command {
 				o.llama.unified = &o.llama.oneCache
 			}
 			o.args, o.flagSet, o.parsed = a.Args, cmd.Flags(), &o
+			if asked, err := askedPool(o, cmd.Flags().Changed); err != nil {
+				return err
+			} else if asked {
+				return runPool(a, args[0], o)
+			}
 			return runEstimate(a, args[0], o)
 		},
 	}
@@ -58,6 +63,7 @@ func Command(a *cli.App) *cobra.Command {
 	o.loss.flags(cmd)
 	o.parallel.flags(cmd)
 	o.llama.flags(cmd)
+	o.pool.flags(cmd)
 	o.images.flags(cmd)
 	o.sounds.flags(cmd)
 	completions(cmd)

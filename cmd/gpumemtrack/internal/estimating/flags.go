@@ -64,6 +64,7 @@ type estimateOptions struct {
 	parallel parallelOptions
 	loss     lossOptions
 	llama    llamaOptions
+	pool     poolOptions
 	image    int
 	frames   int
 	images   imageOptions

@@ -23,7 +23,8 @@ func addTopics(a *cli.App, cmd *cobra.Command) {
 	a.AddTopics(cmd,
 		cli.Topic{Name: "training", Title: "how a model is trained", Text: text("Each of these flags chooses training, as --train does."), Flags: training},
 		cli.Topic{Name: "images", Title: "images and sounds in the text", Text: text(imagesHelp), Flags: []string{"images", "image-size", "sounds", "seconds"}},
-		cli.Topic{Name: "serving", Title: "how a language model is served", Flags: []string{"kv", "prefill-chunk", "max-batched-tokens"}},
+		cli.Topic{Name: "serving", Title: "how a language model is served, and how many requests fit", Text: text(poolHelp),
+			Flags: slices.Concat([]string{"kv", "prefill-chunk", "max-batched-tokens"}, onlyPool, ofPool)},
 		cli.Topic{Name: "engines", Title: "engines and their defaults", Text: engineDefaults, Flags: []string{"engine-version"}},
 		cli.Topic{Name: "llama", Title: "llama.cpp", Flags: []string{"ubatch", "flash-attention", "slots", "kv-unified", "gpu-layers", "tensor-split", "mmproj"}},
 		cli.Topic{Name: "fits", Title: "searches for what fits", Text: text("Each needs --fits, which compares the most that is promised, with the CUDA\ncontext; where only the weights are known its answer is no."),
@@ -82,6 +83,14 @@ const jsonHelp = `--json prints one object:
   nearest             where none would: those that come nearest
   measured            with --measured: the recorded run beside the estimate
   report              all details, as the fields of estimate.Report in Go
+With --engine and --max-model-len, --requests, --memory-fraction or
+--kv-cache-memory it prints schema, mode, name, assumed, notes, and
+  pool                engine, release, gpu_bytes, memory_fraction, max_model_len,
+                      max_batched_tokens; budget (how the memory of the cache
+                      comes about), plan (blocks, groups, tokens, requests) and
+                      the like at_least and at_most; with --requests asked (the
+                      fraction, or the longest requests that fit); too_small,
+                      if not even one request fits
 Of a family that is not known, --serve with the config.json alone prints
 cache_bytes, what its keys and values take, and no values of the rest.`
 

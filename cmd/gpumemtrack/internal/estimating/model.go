@@ -35,7 +35,11 @@ func (o estimateOptions) report(name string, options []estimate.Option, e *estim
 	if err != nil {
 		return nil, unknown(name)
 	}
-	e.published = m.DType.String()
+	if as := m.Published(); as.Quantized {
+		e.quantized = as.Types
+	} else {
+		e.published = as.Types
+	}
 	switch {
 	case denoises(m.Config):
 		e.notes = append(e.notes, "what makes images is counted alone: text encoders and the autoencoder beside it are not")

@@ -15,6 +15,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/checkpoint"
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
+	"github.com/gpumemtrack/gpumemtrack/estimate/serving"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
@@ -454,11 +455,12 @@ func (o estimateOptions) cacheType(published alloc.DType) alloc.DType {
 // llamaModel is a model that llama.cpp can serve.
 type llamaModel interface {
 	Served(estimate.KVConfig, llamacpp.Server) (estimate.Option, error)
+	poolSource
 }
 
 // servingOptions returns the options for keys and values and, if llama.cpp is selected, its own.
 func (o estimateOptions) servingOptions(cache estimate.KVConfig, m llamaModel, e *estimated) ([]estimate.Option, error) {
-	e.Context = cache.ContextLength
+	e.Context, e.computes, e.pooled = cache.ContextLength, cache.DType, m
 	if !o.engine.isLlama() {
 		return []estimate.Option{cache}, nil
 	}
@@ -498,6 +500,12 @@ func (o estimateOptions) servingOptions(cache estimate.KVConfig, m llamaModel, e
 	}
 	again, err := o.precision() // all weights have a type that the file does not have
 	return append([]estimate.Option{served}, again...), err
+}
+
+// poolSource has what the planners need of a model.
+type poolSource interface {
+	CacheSpecs() ([]serving.CacheSpec, error)
+	StepWidth(tensor int) (int64, error)
 }
 
 // projectorSize returns the size of the file that --mmproj names, or 0.

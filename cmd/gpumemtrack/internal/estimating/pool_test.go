@@ -1,0 +1,148 @@
+package estimating
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/estimate/serving"
+)
+
+// pooled is what --json prints of a pool.
+type pooled struct {
+	Name    string   `json:"name"`
+	Assumed []string `json:"assumed"`
+	Pool    struct {
+		Engine   string                 `json:"engine"`
+		Release  string                 `json:"release"`
+		Memory   alloc.Bytes            `json:"gpu_bytes"`
+		Fraction float64                `json:"memory_fraction"`
+		Tokens   int                    `json:"max_model_len"`
+		Step     int                    `json:"max_batched_tokens"`
+		Budget   *serving.VLLMBudget    `json:"budget"`
+		Plan     *serving.VLLMPlan      `json:"plan"`
+		Lower    *poolHolds             `json:"at_least"`
+		Upper    *poolHolds             `json:"at_most"`
+		Asked    *poolAsked             `json:"asked"`
+		TooSmall *serving.TooSmallError `json:"too_small"`
+	} `json:"pool"`
+}
+
+func poolJSON(t *testing.T, args string, code int) pooled {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, code, run(strings.Fields("estimate "+args+" --json"), nil, &stdout, &stderr), stderr.String())
+	var p pooled
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &p))
+	return p
+}
+
+// How many requests does vLLM hold?
+func TestEstimatePool(t *testing.T) {
+	const base = "llama-3-8b --engine vllm --gpu h100 --max-model-len 8192 "
+	p := poolJSON(t, base, 0)
+	assert.Equal(t, "Meta-Llama-3-8B", p.Name)
+	assert.Equal(t, "vllm 0.33.0", p.Pool.Engine+" "+p.Pool.Release)
+	assert.Equal(t, []string{"--memory-fraction", "0.92", "--max-requests", "1024", "--max-batched-tokens", "8192"}, p.Assumed)
+	assert.Equal(t, 0.92, p.Pool.Fraction)
+	assert.Equal(t, [2]int{8192, 8192}, [2]int{p.Pool.Tokens, p.Pool.Step})
+	assert.Equal(t, alloc.Bytes(16060523008), p.Pool.Budget.Weights.Bytes)
+	assert.Equal(t, p.Pool.Plan.Blocks, int(p.Pool.Budget.Cache.Bytes/(2*alloc.MiB)))
+	assert.Less(t, p.Pool.Lower.Tokens, p.Pool.Plan.Tokens)
+	assert.Less(t, p.Pool.Plan.Tokens, p.Pool.Upper.Tokens)
+	assert.Nil(t, p.Pool.TooSmall)
+
+	eager := poolJSON(t, base+"--enforce-eager", 0)
+	assert.Equal(t, p.Pool.Budget.Graphs.Bytes, eager.Pool.Budget.Cache.Bytes-p.Pool.Budget.Cache.Bytes)
+	fp8 := poolJSON(t, base+"--kv fp8 --kv-cache-memory 40GiB", 0)
+	assert.Equal(t, int64(655360), fp8.Pool.Plan.Tokens)
+	assert.Nil(t, fp8.Pool.Budget)
+	alone := poolJSON(t, "llama-3-8b --engine vllm --kv-cache-memory 40GiB --max-model-len 8192", 0)
+	assert.Equal(t, int64(327680), alone.Pool.Plan.Tokens, "needs no GPU")
+
+	some := poolJSON(t, base+"--requests 20", 0)
+	require.NotNil(t, some.Pool.Asked.Fraction)
+	again := poolJSON(t, base+"--memory-fraction "+fractionText(*some.Pool.Asked.Fraction), 0)
+	assert.GreaterOrEqual(t, again.Pool.Plan.Requests, 20)
+	sure := poolJSON(t, base+"--memory-fraction "+fractionText(*some.Pool.Asked.FractionUpper), 0)
+	assert.GreaterOrEqual(t, sure.Pool.Lower.Requests, 20)
+
+	many := poolJSON(t, base+"--requests 500", cli.ExitUnfit)
+	assert.Nil(t, many.Pool.Asked.Fraction)
+	assert.Positive(t, *many.Pool.Asked.Longest)
+	few := poolJSON(t, "llama-3-8b --engine vllm --gpu 4090 --max-model-len 131072", cli.ExitUnfit)
+	assert.Equal(t, 16*alloc.GiB, few.Pool.TooSmall.Needed)
+	assert.Positive(t, few.Pool.TooSmall.Longest)
+}
+
+// Tensor parallelism divides weights and heads.
+func TestEstimatePoolOnSeveralGPUs(t *testing.T) {
+	p := poolJSON(t, "llama-3-70b --engine vllm --gpu h100 --tp 4 --max-model-len 8192", 0)
+	assert.Equal(t, alloc.Bytes(16*80*2*2*128*2), p.Pool.Plan.BytesPerBlock)
+	assert.InDelta(t, 70553706496*2/4, int64(p.Pool.Budget.Weights.Bytes), 1e6)
+	assert.GreaterOrEqual(t, p.Pool.Budget.Weights.Upper, p.Pool.Budget.Weights.Bytes)
+}
+
+// A config.json says what its layers keep.
+func TestEstimatePoolOfConfig(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.json")
+	require.NoError(t, os.WriteFile(path, []byte(`{"model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"], "vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 5120,
+		"num_hidden_layers": 48, "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
+		"shared_expert_intermediate_size": 512, "linear_num_value_heads": 32, "linear_num_key_heads": 16, "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
+		"torch_dtype": "bfloat16"}`), 0o600))
+	base := path + " --engine vllm --kv-cache-memory 40GiB --max-model-len 262144 "
+	for flags, want := range map[string]int64{
+		"--gpu ampere": 1725423, "--gpu ampere --no-prefix-caching": 1736095, "--gpu h100": 1710419, "--gpu ampere --draft-tokens 3": 1559865, "--gpu h100 --engine-version 0.30": 1725423,
+	} {
+		assert.Equal(t, want, poolJSON(t, base+flags, 0).Pool.Plan.Tokens, flags)
+	}
+}
+
+func TestPoolText(t *testing.T) {
+	for args, want := range map[string][]string{
+		"llama-3-8b --engine vllm --gpu h100 --memory-fraction 0.92": {
+			"Meta-Llama-3-8B: 8,030,261,248 parameters, 15.0 GiB, served by vLLM 0.33.0 on H100 (79.1 GiB), requests of up to 8,192 tokens",
+			"profile run (estimate)", "tokens, as vLLM prints them", "Group of blocks: 32 layers, full; 16 tokens each, 512 for a request", "0.01 more of --memory-fraction holds",
+			"Assumed, as not given: --max-model-len 8192; --max-requests 1024",
+		},
+		"llama-3-8b --engine vllm --gpu h100 --max-model-len 8192 --requests 20":  {"20 requests of 8,192 tokens need a cache of 20.0 GiB.", "They fit with --memory-fraction 0.4"},
+		"llama-3-8b --engine vllm --gpu h100 --max-model-len 8192 --requests 500": {"500 requests of 8,192 tokens need", "do not fit, whatever the fraction: the longest of which so many fit have"},
+		"llama-3-8b --engine vllm --gpu 3090 --max-model-len 32768 --max-requests 1 --memory-fraction 0.7": {
+			"the longest that fits has", "One request of 32,768 tokens fits with --memory-fraction 0.8",
+		},
+	} {
+		var stdout, stderr bytes.Buffer
+		run(strings.Fields("estimate "+args), nil, &stdout, &stderr)
+		for _, text := range want {
+			assert.Contains(t, stdout.String()+stderr.String(), text, args)
+		}
+	}
+}
+
+func TestPoolFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"llama-3-8b --max-model-len 8192 --gpu h100":                                           "--max-model-len needs --engine vllm",
+		"llama-3-8b --engine llama.cpp --requests 3 --gpu h100":                                "--requests needs --engine vllm",
+		"llama-3-8b --engine vllm --enforce-eager --gpu h100":                                  "--enforce-eager is about a server's cache: give --max-model-len too",
+		"llama-3-8b --engine vllm --max-model-len 8192":                                        "give --gpu, such as h100",
+		"llama-3-8b --engine vllm --max-model-len 0 --gpu h100":                                "--max-model-len 0: want 1 to",
+		"llama-3-8b --engine vllm --memory-fraction 92 --gpu h100":                             "--memory-fraction 92: want more than 0, and at most 1",
+		"llama-3-8b --engine vllm --kv-cache-memory 1GiB --requests 2 --gpu h100":              "--kv-cache-memory is the size of the cache",
+		"llama-3-8b --engine vllm --max-model-len 8192 --gpu h100 --fits 80GiB --max-batch":    "leave other searches",
+		"llama-3-8b --engine vllm --max-model-len 8192 --gpu h100 --kv q8_0":                   `KVType is "q8_0"`,
+		"resnet50 --engine vllm --max-model-len 8192 --gpu h100":                               "takes no text",
+		"llama-3-8b --engine vllm --max-model-len 8192 --gpu h100 --tp 2 --requests 999999999": "want 1 to",
+	} {
+		var stdout, stderr bytes.Buffer
+		assert.Equal(t, cli.ExitUsage, run(strings.Fields("estimate "+args), nil, &stdout, &stderr), args)
+		assert.Contains(t, stderr.String(), want, args)
+	}
+}

@@ -1,0 +1,47 @@
+package estimating
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+)
+
+// poolOptions ask how a server divides the memory of a GPU: how many requests fit. Giving one of onlyPool asks.
+type poolOptions struct {
+	fraction float64     // of the GPU's memory
+	tokens   int         // of a request, at most
+	requests int         // that should fit
+	cache    alloc.Bytes // in place of the fraction
+	most     int         // requests that the server runs at once
+	block    int
+	noPrefix bool
+	eager    bool
+	drafted  int
+	kvType   string // --kv, as the engine takes it
+}
+
+func (o *poolOptions) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.Float64Var(&o.fraction, "memory-fraction", 0, "with --engine: `FRACTION` of the GPU that the server takes, vLLM's --gpu-memory-utilization (default: the engine's)")
+	flags.IntVar(&o.tokens, "max-model-len", 0, "with --engine: the most tokens `N` of a request, prompt and answer together (default: the model's)")
+	flags.IntVar(&o.requests, "requests", 0, "with --engine: find the fraction for `N` requests of --max-model-len tokens at once")
+	flags.Var(cli.SizeFlag(&o.cache), "kv-cache-memory", "with --engine: `SIZE` of the cache, in place of what the fraction leaves")
+	flags.IntVar(&o.most, "max-requests", 0, "with --engine: the most requests `N` that the server runs at once, vLLM's --max-num-seqs (default: the engine's)")
+	flags.IntVar(&o.block, "block-size", 0, "with --engine vllm: `N` tokens in a block of the cache (default: the attention backend's)")
+	flags.BoolVar(&o.noPrefix, "no-prefix-caching", false, "with --engine: requests share no part of the cache")
+	flags.BoolVar(&o.eager, "enforce-eager", false, "with --engine: no CUDA graphs")
+	flags.IntVar(&o.drafted, "draft-tokens", 0, "with --engine: `N` tokens are drafted at once by one layer more, as in multi-token prediction")
+}
+
+// onlyPool lists the flags that ask for the pool, and ofPool those that say more about it.
+var (
+	onlyPool = []string{"memory-fraction", "max-model-len", "requests", "kv-cache-memory"}
+	ofPool   = []string{"max-requests", "block-size", "no-prefix-caching", "enforce-eager", "draft-tokens"}
+)
+
+// poolHelp explains them.
+const poolHelp = `With --engine vllm and one of --max-model-len, --memory-fraction, --requests and
+--kv-cache-memory the answer is how many requests the server holds at once, by
+the engine's own rules: the memory that is left for its cache on the GPU of
+--gpu, the blocks that it cuts that into, and the tokens that it prints.`
