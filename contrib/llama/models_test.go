@@ -44,6 +44,7 @@ var usualKeys = map[string]any{
 
 var mixtureKeys = map[string]any{"expert_count": 16, "expert_used_count": 4, "expert_feed_forward_length": 512}
 var sharedKeys = with(mixtureKeys, map[string]any{"expert_shared_count": 1, "expert_shared_feed_forward_length": 512, "expert_weights_scale": float32(2.5), "expert_weights_norm": true, "expert_gating_func": 2})
+var epsilon = map[string]any{"attention.layer_norm_epsilon": float32(1e-5)}
 var wide = map[string]any{"attention.key_length": 128, "attention.value_length": 128, "rope.dimension_count": 128}
 var mambaKeys = map[string]any{"ssm.conv_kernel": 4, "ssm.inner_size": 2048, "ssm.state_size": 16, "ssm.time_step_rank": 64}
 var mamba2Keys = map[string]any{"ssm.conv_kernel": 4, "ssm.inner_size": 2048, "ssm.state_size": 128, "ssm.time_step_rank": 32, "ssm.group_count": 1}
@@ -98,19 +99,48 @@ var smallModels = []smallModel{
 	{"qwen35", with(wide, map[string]any{"rope.dimension_count": 64, "rope.dimension_sections": []int{11, 11, 10, 0}, "ssm.conv_kernel": 4, "ssm.state_size": 128, "ssm.group_count": 4, "ssm.time_step_rank": 8, "ssm.inner_size": 1024, "full_attention_interval": 4}), "output 1024 4096",
 		append(slices.Repeat([]string{"attn_norm 1024, post_attention_norm 1024, attn_qkv 1024 2048, attn_gate 1024 1024, ssm_conv1d 4 2048, ssm_dt.bias 8, ssm_a! 8, ssm_beta 1024 8, ssm_alpha 1024 8, ssm_norm 128, ssm_out 1024 1024," + plainQwen}, 3),
 			"attn_norm 1024, post_attention_norm 1024, attn_q 1024 4096, attn_k 1024 512, attn_v 1024 512, attn_output 2048 1024, attn_q_norm 128, attn_k_norm 128,"+plainQwen)},
+	{"gemma2", with(map[string]any{"attention.sliding_window": 512, "attention.key_length": 64, "attention.value_length": 64}), "", slices.Repeat([]string{attention + mlp + "post_attention_norm 1024, post_ffw_norm 1024"}, 4)},
+	{"gemma", with(map[string]any{"attention.key_length": 64, "attention.value_length": 64}), "", slices.Repeat([]string{attention + mlp}, 4)},
+	{"command-r", with(map[string]any{"logit_scale": float32(1), "attention.layer_norm_epsilon": float32(1e-5)}), "", slices.Repeat([]string{attention + bareMLP}, 4)},
+	{"smollm3", nil, "", slices.Repeat([]string{attention + mlp}, 4)},
+	{"seed_oss", nil, "output 1024 4096", slices.Repeat([]string{attention + qkvBias + strings.Replace(mlp, "ffn_norm", "post_attention_norm", 1)}, 4)},
+	{"granite", with(map[string]any{"attention.scale": float32(1), "embedding_scale": float32(1), "logit_scale": float32(1), "residual_scale": float32(1)}), "", slices.Repeat([]string{attention + mlp}, 4)},
+	{"glm4", nil, "output 1024 4096", slices.Repeat([]string{attention + qkvBias + "post_attention_norm 1024, ffn_norm 1024, post_ffw_norm 1024, ffn_up 1024 5632, ffn_down 2816 1024"}, 4)},
+	{"hunyuan-dense", with(map[string]any{"attention.key_length": 64, "attention.value_length": 64}), "", slices.Repeat([]string{attention + headNorms + mlp}, 4)},
+	{"olmoe", with(mixtureKeys, map[string]any{"attention.head_count_kv": 16, "feed_forward_length": 512}), "output 1024 4096", slices.Repeat([]string{ungrouped + "attn_q_norm 1024, attn_k_norm 1024," + expertsOf}, 4)},
+	{"qwen2moe", with(mixtureKeys, map[string]any{"expert_shared_feed_forward_length": 512}), "output 1024 4096", slices.Repeat([]string{attention + qkvBias + expertsOf + shared + "ffn_gate_inp_shexp 1024"}, 4)},
+	{"starcoder2", with(epsilon), "output_norm.bias 1024", slices.Repeat([]string{attention + qkvBias + "attn_norm.bias 1024, attn_output.bias 1024, ffn_norm 1024, ffn_norm.bias 1024," + plainMLP}, 4)},
+	{"gptneox", with(epsilon, map[string]any{"attention.head_count_kv": 16, "use_parallel_residual": true}), "output_norm.bias 1024, output 1024 4096", slices.Repeat([]string{"attn_norm 1024, attn_norm.bias 1024, attn_qkv 1024 3072, attn_qkv.bias 3072, attn_output 1024 1024, attn_output.bias 1024, ffn_norm 1024, ffn_norm.bias 1024," + plainMLP}, 4)},
+	{"phi2", with(epsilon, map[string]any{"attention.head_count_kv": 16, "rope.dimension_count": 32}), "output_norm.bias 1024, output 1024 4096, output.bias 4096", slices.Repeat([]string{ungrouped + "attn_q.bias 1024, attn_k.bias 1024, attn_v.bias 1024, attn_norm.bias 1024, attn_output.bias 1024," + plainMLP}, 4)},
+	{"falcon", with(epsilon), "output_norm.bias 1024, output 1024 4096", slices.Repeat([]string{"attn_norm 1024, attn_norm.bias 1024, attn_norm_2 1024, attn_norm_2.bias 1024, attn_qkv 1024 1536, attn_output 1024 1024, ffn_up 1024 2816, ffn_down 2816 1024"}, 4)},
+	{"stablelm", with(epsilon), "output_norm.bias 1024, output 1024 4096", slices.Repeat([]string{attention + mlp + "attn_norm.bias 1024, ffn_norm.bias 1024"}, 4)},
+	{"gemma4", with(map[string]any{"attention.sliding_window": 512, "attention.key_length": 128, "attention.value_length": 128, "attention.key_length_swa": 64, "attention.value_length_swa": 64, "attention.sliding_window_pattern": []bool{true, true, true, false}, "attention.shared_kv_layers": 0,
+		"attention.head_count_kv": []int{4, 4, 4, 2}, "embedding_length_per_layer_input": 64, "rope.dimension_count": 128, "rope.dimension_count_swa": 64}), "rope_freqs 64, per_layer_token_embd 256 4096, per_layer_model_proj 1024 256, per_layer_proj_norm 64",
+		append(slices.Repeat([]string{attention + headNorms + mlp + gemma4}, 3), "attn_norm 1024, attn_q 1024 2048, attn_k 1024 256, attn_v 1024 256, attn_output 2048 1024, attn_q_norm 128, attn_k_norm 128,"+mlp+gemma4)},
+	{"gemma3n", with(map[string]any{"attention.sliding_window": 512, "attention.sliding_window_pattern": []bool{true, true, true, true, false}, "attention.key_length": 64, "attention.value_length": 64, "attention.shared_kv_layers": 0, "altup.num_inputs": 4, "altup.active_idx": 0, "embedding_length_per_layer_input": 256, "activation_sparsity_scale": []float32{0, 0, 0, 0, 0}}), "altup_proj 1024 1024 3, altup_unembd_proj 1024 1024 3, per_layer_token_embd 1280 4096, per_layer_model_proj 1024 1280, per_layer_proj_norm 256",
+		slices.Repeat([]string{attention + headNorms + mlp + "post_attention_norm 1024, post_ffw_norm 1024, inp_gate 1024 256, proj 256 1024, post_norm 1024, altup_correct_coef 4 4, altup_correct_scale 1024, altup_predict_coef 4 16, altup_router 1024 4, altup_router_norm 1024, laurel_l 1024 64, laurel_r 64 1024, laurel_post_norm 1024"}, 5)},
+	{"kimi-linear", with(sharedKeys, map[string]any{"leading_dense_block_count": 1, "attention.head_count_kv": []int{0, 0, 0, 1}, "attention.kv_lora_rank": 256, "attention.key_length": 288, "attention.value_length": 256, "attention.key_length_mla": 96, "attention.value_length_mla": 64, "rope.dimension_count": 32, "ssm.conv_kernel": 4, "kda.head_dim": 128}), "output 1024 4096",
+		[]string{kda + mlp, kda + expertsOf + shared + chosen, kda + expertsOf + shared + chosen, "attn_norm 1024, attn_q 1024 1536, attn_kv_a_mqa 1024 288, attn_kv_a_norm 256, attn_k_b 64 256 16, attn_v_b 256 64 16, attn_output 1024 1024," + expertsOf + shared + chosen}},
+	{"nemotron_h_moe", with(mamba2Keys, sharedKeys, map[string]any{"attention.layer_norm_epsilon": float32(1e-5), "attention.head_count_kv": []int{0, 0, 4, 0}, "feed_forward_length": []int{0, 512, 0, 512}}), "output 1024 4096",
+		[]string{mamba2Of, nemotronMoE, attention, nemotronMoE}},
 }
 
 const (
 	ungrouped   = "attn_norm 1024, attn_q 1024 1024, attn_k 1024 1024, attn_v 1024 1024, attn_output 1024 1024,"
 	latent      = "attn_norm 1024, attn_q_a 1024 512, attn_q_a_norm 512, attn_q_b 512 1536, attn_kv_a_mqa 1024 288, attn_kv_a_norm 256, attn_k_b 64 256 16, attn_v_b 256 64 16, attn_output 1024 1024,"
 	wholeLatent = "attn_norm 1024, attn_q_a 1024 512, attn_q_a_norm 512, attn_q_b 512 1536, attn_kv_a_mqa 1024 288, attn_kv_a_norm 256, attn_kv_b 256 2048, attn_output 1024 1024,"
+	plainMLP    = "ffn_up 1024 2816, ffn_up.bias 2816, ffn_down 2816 1024, ffn_down.bias 1024,"
+	gemma4      = "post_attention_norm 1024, post_ffw_norm 1024, layer_output_scale 1, inp_gate 1024 64, proj 64 1024, post_norm 1024"
+	kda         = "attn_norm 1024, ssm_conv1d_q 4 1 2048, ssm_conv1d_k 4 1 2048, ssm_conv1d_v 4 1 2048, attn_q 1024 2048, attn_k 1024 2048, attn_v 1024 2048, ssm_f_a 1024 128, ssm_f_b 128 2048, ssm_beta 1024 16, ssm_a! 1 16, ssm_dt.bias 2048, ssm_g_a 1024 128, ssm_g_b 128 2048, ssm_norm 128, attn_output 2048 1024,"
 	jambaOf     = mambaOf + "ssm_dt_norm 64, ssm_b_norm 16, ssm_c_norm 16,"
 	conv        = "attn_norm 1024, shortconv.conv.weight 3 1024, shortconv.in_proj.weight 1024 3072, shortconv.out_proj.weight 1024 1024,"
 )
 
 var (
-	plainQwen  = strings.TrimPrefix(mlp, "ffn_norm 1024, ")
-	sparseQwen = strings.TrimPrefix(expertsOf, "ffn_norm 1024, ") + shared + "ffn_gate_inp_shexp 1024,"
+	bareMLP     = strings.TrimPrefix(mlp, "ffn_norm 1024, ")
+	nemotronMoE = "attn_norm 1024, ffn_gate_inp 1024 16, ffn_up_exps 1024 512 16, ffn_down_exps 512 1024 16, ffn_up_shexp 1024 512, ffn_down_shexp 512 1024," + chosen
+	plainQwen   = strings.TrimPrefix(mlp, "ffn_norm 1024, ")
+	sparseQwen  = strings.TrimPrefix(expertsOf, "ffn_norm 1024, ") + shared + "ffn_gate_inp_shexp 1024,"
 )
 
 // write writes the model to a file.

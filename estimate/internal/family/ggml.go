@@ -15,9 +15,11 @@ var (
 	unnormedInputs   = []string{"OLMo 2", "EXAONE 4"}
 	secondNorms      = []string{"GPT-NeoX"}
 	residualFirst    = []string{"Jamba", "LFM2"}
+	sums             = map[string]ggml.Sum{"Falcon": ggml.MLPMixerInput, "Phi": ggml.MixerMLPInput}
 	packedHeads      = []string{"Ling 2"}
 	manyPositions    = []string{"Qwen3-Next"}
-	scaledQueries    = []string{"Gemma 2", "Gemma 3n"}
+	scaledQueries    = []string{"Gemma 2", "Phi"}
+	normedValues     = []string{"Gemma 3n", "Gemma 4"}
 	scaledEmbeddings = []string{"Gemma", "Gemma 2", "Gemma 3n", "Gemma 4", "Granite", "Granite MoE", "Granite 4"}
 )
 
@@ -29,6 +31,12 @@ func graphOf(c Transformer) ggml.Model {
 	m := ggml.Model{Vocab: c.Vocab, Hidden: c.Hidden, Embedded: c.EmbedDim, Scaled: of(scaledEmbeddings), Capped: c.CappedLogits}
 	if of(manyPositions) || c.Batched {
 		m.Positions = 4
+	}
+	if own := Own[global](c); own != nil {
+		m.PerLayer = own.inner
+	}
+	if own := Own[AltUp](c); own != nil {
+		m.PerLayer, m.AltUp = own.Size, ggml.AltUp{Inputs: min(own.Inputs, MaxBlocks), Rank: own.Rank, Inner: own.Size}
 	}
 	switch s.norm(c).(type) {
 	case layer.LayerNorm, layer.WideNorm:
@@ -44,9 +52,12 @@ func graphOf(c Transformer) ggml.Model {
 		if !ok {
 			b = graphBlock(c, s, kind)
 			b.Parallel, b.NoNormsBefore, b.ResidualFirst = c.Parallel || of(parallelBlocks), of(unnormedInputs), of(residualFirst)
-			b.SecondNorm = of(secondNorms)
+			b.SecondNorm, b.Sum = of(secondNorms), sums[name]
+			if own := Own[FalconParts](c); own != nil {
+				b.SecondNorm = own.TwoNorms
+			}
 			if a, attends := b.Mixer.(ggml.Attention); attends {
-				a.Scaled, a.Packed = of(scaledQueries), a.Packed || of(packedHeads)
+				a.Scaled, a.Packed, a.NormedValues = of(scaledQueries), a.Packed || of(packedHeads), of(normedValues)
 				b.Mixer = a
 				m.Values = max(m.Values, a.KVHeads*a.ValueSize)
 			}
@@ -92,9 +103,13 @@ func graphBlock(c Transformer, s style, kind BlockKind) (b ggml.Block) {
 		}
 	}
 	if b.MLP = graphMLP(c, s); kind&Sparse != 0 {
+		gated := true
+		if plain, ok := b.MLP.(ggml.MLP); ok {
+			gated = plain.Gated
+		}
 		b.MLP = ggml.Mixture{
-			Experts: c.Experts, TopK: setting.Or(c.TopK, 2), Width: setting.Or(c.ExpertFFN, c.FFN), Gated: true, Shared: c.SharedFFN, SharedGate: c.SharedGate,
-			Biased: c.Router == layer.SigmoidRouter || c.Router == layer.LoneSigmoid, Summed: !c.UnscaledTopK, Before: c.Family == Llama4,
+			Experts: c.Experts, TopK: setting.Or(c.TopK, 2), Width: setting.Or(c.ExpertFFN, c.FFN), Gated: gated, Shared: c.SharedFFN, SharedGate: c.SharedGate,
+			Biased: c.Router == layer.SigmoidRouter || c.Router == layer.LoneSigmoid, Summed: !c.UnscaledTopK, Scaled: c.Router == layer.SigmoidRouter, Before: c.Family == Llama4,
 		}
 	}
 	return b
@@ -103,7 +118,7 @@ func graphBlock(c Transformer, s style, kind BlockKind) (b ggml.Block) {
 // graphAttention returns attention in a block of this kind.
 func graphAttention(c Transformer, s style, kind BlockKind) ggml.Part {
 	if l := c.Latent; l != nil {
-		return ggml.Latent{Heads: c.Heads, QueryRank: l.QueryRank, KVRank: l.KVRank, NopeSize: l.NopeSize, RopeSize: l.RopeSize, Value: l.ValueSize, Whole: l.Whole}
+		return ggml.Latent{Heads: c.Heads, QueryRank: l.QueryRank, KVRank: l.KVRank, NopeSize: l.NopeSize, RopeSize: l.RopeSize, Value: l.ValueSize, Still: l.Still, Whole: l.Whole}
 	}
 	of := c.attention(s, kind)
 	a := ggml.Attention{
@@ -145,6 +160,8 @@ func kernelOf(c Transformer) int {
 		return of.Kernel
 	case ggml.DeltaNet:
 		return of.Kernel
+	case ggml.KimiDelta:
+		return of.Kernel
 	case ggml.ShortConvolution:
 		return of.Kernel
 	}
@@ -162,6 +179,8 @@ func graphRecurrence(c Transformer) ggml.Part {
 		return graphMamba2(own.HeadSpace)
 	case *layer.DeltaNet:
 		return ggml.DeltaNet{KeyHeads: own.KeyHeads, ValueHeads: own.ValueHeads, KeySize: own.KeySize, ValueSize: own.ValueSize, Kernel: setting.Or(own.Kernel, 4), Repeated: !own.Apart}
+	case *layer.KimiDelta:
+		return ggml.KimiDelta{Heads: own.Heads, Size: own.Size, Kernel: own.Kernel}
 	case *ShortConv:
 		return ggml.ShortConvolution{Kernel: own.Kernel}
 	}

@@ -7,6 +7,7 @@ type Attention struct {
 	Packed              bool // one product makes queries, keys and values
 	Gated               bool // the product of the queries has a gate too (Qwen3-Next)
 	Normed              bool // norms of queries and keys
+	NormedValues        bool
 	Rotates             bool
 	Scaled              bool // queries are multiplied by a number
 	Windowed            bool // it sees the cells of a window
@@ -48,6 +49,12 @@ func (a Attention) build(b *builder, x *tensor) *tensor {
 	}
 	if k != nil {
 		k = turn(k)
+	}
+	if v != nil && a.NormedValues {
+		v = over(v.size, v)
+	}
+	if v != nil && a.Packed && !b.s.Flash {
+		v = op(v.size, v)
 	}
 	y := b.attend(a, q, k, v)
 	if gate != nil {
@@ -126,6 +133,7 @@ func (b *builder) rotated(a Attention, values bool, t *tensor) *tensor {
 type Latent struct {
 	Heads, QueryRank, KVRank  int
 	NopeSize, RopeSize, Value int
+	Still                     bool // nothing rotates (Kimi Linear)
 	Whole                     bool // keys and values of all heads are stored, not the latent
 }
 
@@ -139,10 +147,16 @@ func (l Latent) build(b *builder, x *tensor) *tensor {
 	nope, rope := part(q, b.row(l.Heads*l.NopeSize)), part(q, b.row(l.Heads*l.RopeSize))
 	if !l.Whole {
 		absorbed := view(op(b.row(l.Heads*l.KVRank), view(nope)))
-		turned := over(rope.size, rope, b.pos)
+		turn := func(t *tensor) *tensor {
+			if l.Still {
+				return t
+			}
+			return over(t.size, t, b.pos)
+		}
+		turned := turn(rope)
 		q = op(b.row(l.Heads*(l.KVRank+l.RopeSize)), absorbed, turned)
 		latent := view(b.normed(part(both, b.row(l.KVRank))))
-		k := op(b.row(l.KVRank+l.RopeSize), latent, over(b.row(l.RopeSize), part(both, b.row(l.RopeSize)), b.pos))
+		k := op(b.row(l.KVRank+l.RopeSize), latent, turn(part(both, b.row(l.RopeSize))))
 		b.expand(q, latent, k)
 		toKeys, _ := b.indexesOf(false)
 		b.expand(store(view(k), toKeys))

@@ -39,6 +39,7 @@ type Mixture struct {
 	Biased               bool // a bias takes part in the choice
 	Groups               bool // groups of experts are chosen first
 	Summed               bool // weights are divided by their sum
+	Scaled               bool // weights are multiplied by a number
 	Before               bool // weights multiply the input (Llama 4)
 }
 
@@ -59,6 +60,9 @@ func (m Mixture) build(b *builder, x *tensor) *tensor {
 	if m.Summed {
 		sum := op(b.row(1), op(b.row(1), view(weights)))
 		weights = view(over(weights.size, view(weights), sum))
+	}
+	if m.Scaled {
+		weights = over(weights.size, weights)
 	}
 	b.expand(weights)
 	in := view(x)

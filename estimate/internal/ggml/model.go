@@ -5,12 +5,13 @@ type Model struct {
 	Vocab, Hidden int
 	Embedded      int // width of the token embedding and of what the head reads; 0 means Hidden
 	Blocks        []Block
-	Scaled        bool // a factor on the embedding
-	Positions     int  // positions of a token; 0 means 1
-	NormsAll      bool // the last norm reads all tokens, and not those alone whose logits are needed
-	Capped        bool // a tanh caps the logits
-	PerLayer      int  // width of each block's own embedding (Gemma 3n and 4); 0 means none
-	LayerNorm     bool // norms are layer norms, which ggml does not compute in place
+	Scaled        bool  // a factor on the embedding
+	Positions     int   // positions of a token; 0 means 1
+	NormsAll      bool  // the last norm reads all tokens, and not those alone whose logits are needed
+	Capped        bool  // a tanh caps the logits
+	PerLayer      int   // width of each block's own embedding (Gemma 4); 0 means none
+	AltUp         AltUp // Gemma 3n
+	LayerNorm     bool  // norms are layer norms, which ggml does not compute in place
 
 	// Values is the width of the values of the block that has the widest. Without flash attention, llama.cpp stores those of
 	// all blocks with as many indexes (src/llama-kv-cache.cpp, build_input_v_idxs).
@@ -27,10 +28,20 @@ type Block struct {
 	NormsAfter    bool // norms follow the parts
 	NoNormsBefore bool // no norms come before them
 	SecondNorm    bool // of a parallel block: the MLP has a norm of its own
+	Sum           Sum  // of a parallel block
 	Multiplied    bool // a factor on each part's output
 	ResidualFirst bool // x is the first term of the sums, so that these take its place
-	PerLayerInput bool // the block reads its own embedding
 }
+
+// Sum is the order in which a parallel block adds up.
+type Sum uint8
+
+// The orders: the first two terms, and then the third.
+const (
+	MLPInputMixer Sum = iota
+	MLPMixerInput
+	MixerMLPInput
+)
 
 // Part is a part of a block that reads x, of Hidden width, and returns as much.
 type Part interface {
@@ -73,7 +84,9 @@ type builder struct {
 	pos     *tensor
 	states  *tensor // the numbers of the sequences' states
 
-	overflow bool // a size is beyond any memory
+	count    int     // of all blocks
+	own      *tensor // the blocks' own embeddings
+	overflow bool    // a size is beyond any memory
 }
 
 // beyond is more memory than any device has.
@@ -99,7 +112,7 @@ func (b *builder) bytes(size int, factors ...int) int64 {
 // (src/llama-context.cpp, llama_context::sched_reserve). It returns false if it is more than an int64 holds.
 func BufferSize(m Model, s Setting) (bytes int64, ok bool) {
 	b := &builder{Model: m, s: s, turns: map[turn]*tensor{}, states: &tensor{size: 4 * int64(s.Sequences)}}
-	b.Blocks = representative(m.Blocks)
+	b.Blocks, b.count = representative(m.Blocks), len(m.Blocks)
 	b.pos = b.input(b.bytes(4, s.Batch, max(1, m.Positions)))
 	b.build()
 	alignment := int64(alignmentOfCUDA)
@@ -189,16 +202,33 @@ func (b *builder) build() {
 		b.expand(b.input(b.row(embedded))) // vectors in place of tokens, which always have a place
 		x = op(b.row(embedded), b.input(b.bytes(4, b.s.Batch)))
 	}
+	chosen := b.ownEmbeddings()
 	if b.Scaled {
 		x = over(x.size, x)
 	}
 	b.expand(x)
+	if b.PerLayer > 0 {
+		projected := over(chosen.size, op(chosen.size, x))
+		projected = over(chosen.size, over(chosen.size, view(projected)))
+		b.own = op(chosen.size, view(over(chosen.size, over(chosen.size, projected, chosen))))
+	}
+	if b.AltUp.Inputs > 1 {
+		x = b.AltUp.spread(b, x)
+	}
 	var ids *tensor
 	for i, block := range b.Blocks {
+		if b.AltUp.Inputs > 1 {
+			x = b.AltUp.block(b, block, x)
+			continue
+		}
 		if i == len(b.Blocks)-1 && !b.NormsAll {
 			ids = b.input(b.bytes(4, b.s.Outputs))
 		}
 		x = b.block(block, x, ids)
+	}
+	if b.AltUp.Inputs > 1 {
+		x = b.AltUp.joined(b, x)
+		x = op(b.bytes(4, b.Hidden, b.s.Outputs), x, b.input(b.bytes(4, b.s.Outputs)))
 	}
 	x = b.normed(x)
 	if b.NormsAll {
@@ -211,6 +241,20 @@ func (b *builder) build() {
 	}
 	x.output = true
 	b.expand(x)
+}
+
+// ownEmbeddings returns the blocks' own embeddings of the tokens, or nil if they have none.
+func (b *builder) ownEmbeddings() *tensor {
+	if b.PerLayer == 0 {
+		return nil
+	}
+	all := b.input(b.row(b.PerLayer * b.count))
+	if b.s.Host {
+		rows := op(all.size, b.input(b.bytes(4, b.s.Batch)))
+		all = over(all.size, view(rows))
+	}
+	b.expand(all)
+	return all
 }
 
 // block adds a block, of which the tokens alone go on that ids names.
@@ -253,8 +297,14 @@ func (b *builder) block(of Block, x, ids *tensor) *tensor {
 			defer b.outputs()()
 		}
 		y := of.MLP.build(b, normed)
-		y = over(y.size, y, x)
-		return over(y.size, y, mixed)
+		terms := [3]*tensor{y, x, mixed}
+		switch of.Sum {
+		case MLPMixerInput:
+			terms = [3]*tensor{y, mixed, x}
+		case MixerMLPInput:
+			terms = [3]*tensor{mixed, y, x}
+		}
+		return over(y.size, over(y.size, terms[0], terms[1]), terms[2])
 	}
 	if of.Mixer != nil {
 		y := of.Mixer.build(b, before(x))
@@ -272,6 +322,13 @@ func (b *builder) block(of Block, x, ids *tensor) *tensor {
 		}
 		y := after(of.MLP.build(b, before(x)))
 		x = add(y, x)
+	}
+	if b.own != nil {
+		gate := b.product(b.PerLayer, x)
+		own := part(b.own, b.row(b.PerLayer))
+		y := b.product(b.Hidden, over(gate.size, over(gate.size, gate), own))
+		y = over(y.size, x, b.normed(y))
+		x = over(y.size, y)
 	}
 	return x
 }

@@ -117,3 +117,33 @@ func (d DeltaNet) build(b *builder, x *tensor) *tensor {
 	gate := b.product(values, x)
 	return view(b.product(b.Hidden, view(over(normed.size, normed, over(gate.size, view(gate))))))
 }
+
+// KimiDelta is Kimi's delta attention (src/models/kimi-linear.cpp).
+type KimiDelta struct{ Heads, Size, Kernel int }
+
+func (d KimiDelta) build(b *builder, x *tensor) *tensor {
+	wide := d.Heads * d.Size
+	row, kept, states := b.row(wide), perSequence(b, wide, d.Kernel-1), perSequence(b, wide, d.Size)
+	b.expand(x)
+	last := op(3*kept, b.states)
+	b.expand(last)
+	var joined [3]*tensor
+	for i := range joined {
+		joined[i] = op(row+kept, part(last, kept), view(b.product(wide, x)))
+		b.expand(store(part(joined[i], kept)))
+	}
+	state := op(states, b.states)
+	b.expand(state)
+	convolved := func(i int) *tensor { return over(row, view(op(row, joined[i]))) }
+	unit := func(i int) *tensor { return over(row, over(row, view(convolved(i)))) }
+	q, k, v := unit(0), unit(1), view(convolved(2))
+	decay := b.product(wide, b.product(d.Size, x))
+	decay = over(row, view(over(row, over(row, decay))))
+	beta := b.product(d.Heads, x)
+	made := op(row+states, q, k, v, view(decay), over(beta.size, view(beta)), view(state))
+	b.expand(store(part(made, states)))
+	y := op(row, part(made, row))
+	normed := over(row, over(row, view(y)))
+	gate := b.product(wide, b.product(d.Size, view(x)))
+	return b.product(b.Hidden, op(row, over(row, normed, over(row, view(gate)))))
+}
