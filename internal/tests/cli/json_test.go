@@ -66,6 +66,9 @@ func TestJSONMatchesItsSchema(t *testing.T) {
 		{"estimate", "llama-3-70b", "--fits", "4GiB", "--train"},
 		{"estimate", "resnet18", "--train", "--measured", url},
 		{"estimate", unknown, "--serve"},
+		{"estimate", "llama-3-8b", "--engine", "vllm", "--gpu", "h100", "--max-model-len", "8192"},
+		{"estimate", "llama-3-8b", "--engine", "vllm", "--gpu", "h100", "--max-model-len", "8192", "--requests", "20"},
+		{"estimate", "llama-3-8b", "--engine", "vllm", "--gpu", "4090", "--max-model-len", "131072"},
 	} {
 		t.Run(args[0], func(t *testing.T) {
 			cmd := exec.Command(program, append(args, "--json")...)

@@ -100,12 +100,13 @@ type pool struct {
 	Asked    *poolAsked  `json:"asked,omitempty"`
 	TooSmall any         `json:"too_small,omitempty"` // why the engine refuses to start
 
-	title string
-	usual []string // flags that have the engine's defaults
-	parts []poolPart
-	holds []poolRow
-	lines []string // what else there is to say
-	err   error    // why it does not fit
+	title  string
+	answer string
+	usual  []string // flags that have the engine's defaults
+	parts  []poolPart
+	holds  []poolRow
+	lines  []string // what else there is to say
+	err    error    // why it does not fit
 }
 
 // poolHolds is what a cache of the least or of the most memory holds.
@@ -220,7 +221,7 @@ func poolReport(name string, o estimateOptions, e *estimated) (*estimate.Report,
 
 // write prints the pool.
 func (p *pool) write(w io.Writer, r *estimate.Report, e *estimated) {
-	fmt.Fprintf(w, "%s: %s parameters, %v, served by %s\n", r.Name, text.Grouped(r.Params.Count), r.Params.Bytes, p.title)
+	fmt.Fprintf(w, "%s: %s parameters, %v, served by %s\n%s\n", r.Name, text.Grouped(r.Params.Count), r.Params.Bytes, p.title, p.answer)
 	if len(p.parts) > 0 {
 		t := cli.NewTable(w, 1, "Memory of each GPU", "Size", "at least", "at most")
 		for i, part := range p.parts {

@@ -109,14 +109,14 @@ func TestEstimatePoolOfConfig(t *testing.T) {
 func TestPoolText(t *testing.T) {
 	for args, want := range map[string][]string{
 		"llama-3-8b --engine vllm --gpu h100 --memory-fraction 0.92": {
-			"Meta-Llama-3-8B: 8,030,261,248 parameters, 15.0 GiB, served by vLLM 0.33.0 on H100 (79.1 GiB), requests of up to 8,192 tokens",
+			"Meta-Llama-3-8B: 8,030,261,248 parameters, 15.0 GiB, served by vLLM 0.33.0 on H100 (79.1 GiB)", "55 requests of 8,192 tokens fit at once (at least 50); vLLM prints a cache of 454,752 tokens.",
 			"profile run (estimate)", "tokens, as vLLM prints them", "Group of blocks: 32 layers, full; 16 tokens each, 512 for a request", "0.01 more of --memory-fraction holds",
 			"Assumed, as not given: --max-model-len 8192; --max-requests 1024",
 		},
-		"llama-3-8b --engine vllm --gpu h100 --max-model-len 8192 --requests 20":  {"20 requests of 8,192 tokens need a cache of 20.0 GiB.", "They fit with --memory-fraction 0.4"},
-		"llama-3-8b --engine vllm --gpu h100 --max-model-len 8192 --requests 500": {"500 requests of 8,192 tokens need", "do not fit, whatever the fraction: the longest of which so many fit have"},
+		"llama-3-8b --engine vllm --gpu h100 --max-model-len 8192 --requests 20":  {"20 requests of 8,192 tokens need a cache of 20.0 GiB: they fit with --memory-fraction 0.4"},
+		"llama-3-8b --engine vllm --gpu h100 --max-model-len 8192 --requests 500": {"500 requests of 8,192 tokens need a cache of 500.0 GiB, which no fraction leaves", "do not fit, whatever the fraction: the longest of which so many fit have"},
 		"llama-3-8b --engine vllm --gpu 3090 --max-model-len 32768 --max-requests 1 --memory-fraction 0.7": {
-			"the longest that fits has", "One request of 32,768 tokens fits with --memory-fraction 0.8",
+			"Not one request of 32,768 tokens fits", "the longest that fits has", "One request of 32,768 tokens fits with --memory-fraction 0.8",
 		},
 	} {
 		var stdout, stderr bytes.Buffer

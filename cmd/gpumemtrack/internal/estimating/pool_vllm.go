@@ -30,7 +30,7 @@ func vllmPool(o estimateOptions, m poolModel) (*pool, error) {
 	v := vllmSettings(o, m)
 	start, usual := vllmStart(o, m, v)
 	release := cmp.Or(o.engine.release, serving.VLLMVersion)
-	out := &pool{title: fmt.Sprintf("%s %s on %s, requests of up to %s tokens", o.engine.Title, release, vllmDevices(g, v), text.Grouped(m.tokens)), usual: usual}
+	out := &pool{title: fmt.Sprintf("%s %s on %s", o.engine.Title, release, vllmDevices(g, v)), usual: usual}
 	if p.requests > 0 {
 		return out, out.vllmAsked(v, start, m, p.requests)
 	}
@@ -46,6 +46,7 @@ func vllmPool(o estimateOptions, m poolModel) (*pool, error) {
 	plan, err := v.Plan(m.specs, cache.Bytes)
 	if small := tooSmall(err); small != nil {
 		out.TooSmall, out.err = small, small
+		out.answer = fmt.Sprintf("Not one request of %s tokens fits: %s is the longest.", text.Grouped(m.tokens), text.Grouped(small.Longest))
 	} else if err != nil {
 		return nil, cli.UsageError("estimate: %w", err)
 	}
@@ -55,6 +56,9 @@ func vllmPool(o estimateOptions, m poolModel) (*pool, error) {
 	out.Lower = &poolHolds{cache.Lower, lower.Tokens, lower.Requests}
 	out.Upper = &poolHolds{cache.Upper, upper.Tokens, upper.Requests}
 	out.holdsVLLM(plan, lower, upper, m.tokens)
+	if out.err == nil {
+		out.answer = fmt.Sprintf("%s of %s tokens fit at once%s; vLLM prints a cache of %s tokens.", requests(plan.Requests), text.Grouped(m.tokens), atLeast(plan.Requests, lower.Requests), text.Grouped(plan.Tokens))
+	}
 	out.adviseVLLM(v, start, plan, p)
 	return out, nil
 }
@@ -159,8 +163,8 @@ func (p *pool) adviseVLLM(v serving.VLLM, start serving.VLLMStart, plan serving.
 }
 
 // vllmAsked finds the fraction for a number of requests.
-func (p *pool) vllmAsked(v serving.VLLM, start serving.VLLMStart, m poolModel, requests int) error {
-	cache, err := v.Budget(m.specs, requests)
+func (p *pool) vllmAsked(v serving.VLLM, start serving.VLLMStart, m poolModel, n int) error {
+	cache, err := v.Budget(m.specs, n)
 	if err != nil {
 		return cli.UsageError("estimate: %w", err)
 	}
@@ -168,14 +172,13 @@ func (p *pool) vllmAsked(v serving.VLLM, start serving.VLLMStart, m poolModel, r
 	if err != nil {
 		return err
 	}
-	p.Asked = &poolAsked{Requests: requests, Cache: cache}
-	p.lines = append(p.lines, fmt.Sprintf("%s requests of %s tokens need a cache of %v.", text.Grouped(requests), text.Grouped(m.tokens), cache))
+	p.Asked = &poolAsked{Requests: n, Cache: cache}
 	if fraction <= mostFraction {
 		p.Asked.Fraction = &fraction
 		if upper <= mostFraction {
 			p.Asked.FractionUpper = &upper
 		}
-		p.lines = append(p.lines, fmt.Sprintf("They fit with --memory-fraction %s; %s may be enough, %s.", fractionText(fraction), fractionText(lower), surely(upper)))
+		p.answer = fmt.Sprintf("%s of %s tokens need a cache of %v: they fit with --memory-fraction %s; %s may be enough, %s.", requests(n), text.Grouped(m.tokens), cache, fractionText(fraction), fractionText(lower), surely(upper))
 		start.Fraction = fraction
 		b, err := v.Start(start)
 		p.budget(b, fraction)
@@ -187,13 +190,30 @@ func (p *pool) vllmAsked(v serving.VLLM, start serving.VLLMStart, m poolModel, r
 		return err
 	}
 	p.budget(b, mostFraction)
-	longest, err := v.Longest(m.specs, b.Cache.Bytes, requests)
+	longest, err := v.Longest(m.specs, b.Cache.Bytes, n)
 	if err != nil {
 		return err
 	}
 	p.Asked.Longest = &longest
-	p.err = fmt.Errorf("%s requests of %s tokens do not fit, whatever the fraction: the longest of which so many fit have %s tokens", text.Grouped(requests), text.Grouped(m.tokens), text.Grouped(longest))
+	p.err = fmt.Errorf("%s of %s tokens do not fit, whatever the fraction: the longest of which so many fit have %s tokens", requests(n), text.Grouped(m.tokens), text.Grouped(longest))
+	p.answer = fmt.Sprintf("%s of %s tokens need a cache of %v, which no fraction leaves: of requests of %s tokens so many fit.", requests(n), text.Grouped(m.tokens), cache, text.Grouped(longest))
 	return nil
+}
+
+// requests counts requests in words.
+func requests(n int) string {
+	if n == 1 {
+		return "1 request"
+	}
+	return text.Grouped(n) + " requests"
+}
+
+// atLeast says how many fit at least, if these are fewer.
+func atLeast(n, lower int) string {
+	if lower == n {
+		return ""
+	}
+	return fmt.Sprintf(" (at least %s)", text.Grouped(lower))
 }
 
 // mostFraction is the largest fraction with which a server starts on a GPU that nothing else uses: the CUDA context takes the
