@@ -60,6 +60,14 @@ func TestPromptedImagesRun(t *testing.T) {
 	assert.ErrorContains(t, err, "reads no images with its text")
 }
 
+// Where a config.json lets no image run, the error says so in place of blaming the image's size.
+func TestConfigThroughWhichNoImageRuns(t *testing.T) {
+	c, err := ParseConfig("gemma3", []byte(`{"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}, "vision_config": {"model_type": "siglip_vision_model"}}`))
+	require.NoError(t, err)
+	_, err = c.Prompted(InPrompt{Images: 1})
+	assert.EqualError(t, err, "checkpoint: images in the prompt: no images run through a gemma3 model of this config.json: mm_tokens_per_image is 256, but the 14 patches along an image's side do not divide into 16 squares")
+}
+
 // The tokens that stand for an image are as many as the processors of transformers put into a text (testdata/torch/tokens.py).
 func TestImageTokensAsProcessorsCountThem(t *testing.T) {
 	data, err := os.ReadFile("testdata/torch/tokens.json")

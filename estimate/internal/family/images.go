@@ -50,6 +50,11 @@ type Look struct {
 	Inputs func(batch, length, count int) []Input
 }
 
+// Unfit says why no image or sound, of whatever size, runs through a model of some config.json.
+type Unfit string
+
+func (e Unfit) Error() string { return string(e) }
+
 // Joined returns the Inputs of a tower that reads one tensor of numbers, in which what becomes of several images follows
 // each other. dims are those of one image's: the first counts its tiles or patches.
 func Joined(dims ...int) func(batch, length, count int) []Input {

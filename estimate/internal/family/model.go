@@ -316,6 +316,9 @@ func (a *Model) given(tower *Transformer, count int, size Size, what string) (*T
 	p, given := Prompt{Count: count, Size: size}, *tower
 	given.Prompt = &p
 	look, err := given.Family.Look(given)
+	if unfit := Unfit(""); errors.As(err, &unfit) {
+		return nil, fmt.Errorf("no %s run through a %s model of this config.json: %w", what, a.Type, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s of %v: %w", what, size, err)
 	}

@@ -54,7 +54,7 @@ func tokensPerSide(c family.Transformer) int {
 func gemma3Look(c family.Transformer) (family.Look, error) {
 	side := tokensPerSide(c)
 	if kernel := c.Side() / side; kernel < 1 || (c.Side()-kernel)/kernel+1 != side {
-		return family.Look{}, fmt.Errorf("%d patches along a side do not divide into %d squares", c.Side(), side)
+		return family.Look{}, family.Unfit(fmt.Sprintf("mm_tokens_per_image is %d, but the %d patches along an image's side do not divide into %d squares", side*side, c.Side(), side))
 	}
 	return family.Look{Tokens: side * side, Inputs: family.Joined(1, c.Channels, c.Image, c.Image)}, nil
 }

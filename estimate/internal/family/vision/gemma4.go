@@ -173,7 +173,7 @@ func gemma4Pads(c family.Transformer) bool {
 // patches.
 func gemma4Look(c family.Transformer) (family.Look, error) {
 	if c.Merge < 2 || c.Merge > maxKernel {
-		return family.Look{}, fmt.Errorf("pooling_kernel_size is %d: want 2 to %d", c.Merge, maxKernel)
+		return family.Look{}, family.Unfit(fmt.Sprintf("pooling_kernel_size is %d: want 2 to %d", c.Merge, maxKernel))
 	}
 	columns, rows, err := gemma4Grid(c)
 	if err == nil && max(columns, rows) > c.Positions {

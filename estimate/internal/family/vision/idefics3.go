@@ -1,7 +1,6 @@
 package vision
 
 import (
-	"errors"
 	"math"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -72,7 +71,7 @@ func (l shuffled) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 func idefics3Look(c family.Transformer) (family.Look, error) {
 	const tiles, most = 4, 4096
 	if c.Side() < 1 || c.Side()%c.Merge != 0 {
-		return family.Look{}, errors.New("patches do not divide into squares")
+		return family.Look{}, family.Unfit("patches do not divide into squares")
 	}
 	each := c.Side() / c.Merge * (c.Side() / c.Merge)
 	long, short := max(c.Prompt.Width, c.Prompt.Height), min(c.Prompt.Width, c.Prompt.Height)

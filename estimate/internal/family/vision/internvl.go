@@ -1,7 +1,6 @@
 package vision
 
 import (
-	"errors"
 	"math"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
@@ -108,7 +107,7 @@ func internVLTower(c family.Transformer, width int) []tape.Layer {
 func internVLLook(c family.Transformer) (family.Look, error) {
 	const most = 12
 	if internOf(c).whole || c.Side() < 1 || c.Side()%c.Merge != 0 {
-		return family.Look{}, errors.New("patches do not divide into squares")
+		return family.Look{}, family.Unfit("patches do not divide into squares")
 	}
 	ratio, area := float64(c.Prompt.Width)/float64(c.Prompt.Height), float64(c.Prompt.Width)*float64(c.Prompt.Height)
 	best, tiles := math.Inf(1), 1

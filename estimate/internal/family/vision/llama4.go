@@ -1,7 +1,6 @@
 package vision
 
 import (
-	"errors"
 	"math"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -91,10 +90,10 @@ func llama4Look(c family.Transformer) (family.Look, error) {
 	const most = 16
 	own := llama4Own(c)
 	if own.join < 1 || c.Side() < 1 || c.Side()%own.join != 0 {
-		return family.Look{}, errors.New("patches do not divide into squares")
+		return family.Look{}, family.Unfit("patches do not divide into squares")
 	}
 	if setting.Product(own.join, own.join, c.Hidden) != c.FFN {
-		return family.Look{}, errors.New("joined patches are not as wide as the adapter reads")
+		return family.Look{}, family.Unfit("joined patches are not as wide as the adapter reads")
 	}
 	wide, high := float32(c.Prompt.Width), float32(c.Prompt.Height)
 	best, rows, columns := float32(0), 1, 1

@@ -111,14 +111,14 @@ func (l tiled) cut(c family.Transformer) (cut, error) {
 		return cut{tiles: 1}, nil
 	}
 	if len(l.sizes) == 0 || c.Side() < 1 {
-		return cut{}, errors.New("image_grid_pinpoints names no size")
+		return cut{}, family.Unfit("image_grid_pinpoints names no size")
 	}
 	width, height := c.Prompt.Width, c.Prompt.Height
 	best := bestSize(l.sizes, width, height)
 	up := func(n int) int { return (n + c.Image - 1) / c.Image }
 	all := cut{tiles: up(best[0])*up(best[1]) + 1, rows: best[0] / c.Image * c.Side(), columns: best[1] / c.Image * c.Side()}
 	if all.rows < 1 || all.columns < 1 {
-		return cut{}, errors.New("image_grid_pinpoints names a size smaller than a tile")
+		return cut{}, family.Unfit("image_grid_pinpoints names a size smaller than a tile")
 	}
 	if float64(width)/float64(height) > float64(all.columns)/float64(all.rows) {
 		all.rows -= 2 * ((all.rows - rounded(float64(height)*float64(all.columns)/float64(width))) / 2)
@@ -157,7 +157,7 @@ func bestSize(sizes [][2]int, width, height int) (best [2]int) {
 func llavaNextLook(c family.Transformer) (family.Look, error) {
 	own := tiledOf(c)
 	if own.encoder.look != nil || own.encoder.class == own.whole {
-		return family.Look{}, errors.New("its encoder's vectors do not stand in rows")
+		return family.Look{}, family.Unfit("its encoder's vectors do not stand in rows")
 	}
 	cut, err := own.cut(c)
 	tokens := own.vectors(c) + cut.rows*(cut.columns+1)

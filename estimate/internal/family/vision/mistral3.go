@@ -56,7 +56,7 @@ var pixtralEncoder = encoder{
 // (image_processing_pixtral.py, get_resize_output_image_size; processing_pixtral.py).
 func pixtralLook(c family.Transformer) (family.Look, error) {
 	if c.EmbedDim != c.HeadWidth() {
-		return family.Look{}, fmt.Errorf("heads of %d elements do not rotate by tables for %d", c.HeadWidth(), c.EmbedDim)
+		return family.Look{}, family.Unfit(fmt.Sprintf("heads of %d elements do not rotate by tables for %d", c.HeadWidth(), c.EmbedDim))
 	}
 	square := c.Patch * setting.Or(c.Merge, 1)
 	width, height := c.Prompt.Width, c.Prompt.Height

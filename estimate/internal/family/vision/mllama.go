@@ -1,7 +1,6 @@
 package vision
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -42,10 +41,10 @@ func (arrangedTiles) patches(c family.Transformer) int {
 func mllamaLook(c family.Transformer) (family.Look, error) {
 	own := *family.Own[arrangedTiles](c)
 	if len(own.read) == 0 || slices.ContainsFunc(own.read, func(block int) bool { return block < 0 || block >= c.Blocks }) {
-		return family.Look{}, fmt.Errorf("intermediate_layers_indices %v: there are %d blocks", own.read, c.Blocks)
+		return family.Look{}, family.Unfit(fmt.Sprintf("intermediate_layers_indices is %v, of %d blocks", own.read, c.Blocks))
 	}
 	if own.output != setting.Product(c.Hidden, 1+len(own.read)) {
-		return family.Look{}, errors.New("vision_output_dim is not the width of the outputs that the text reads")
+		return family.Look{}, family.Unfit("vision_output_dim is not the width of the outputs that the text reads")
 	}
 	return family.Look{Tokens: 1, Vectors: setting.Product(own.tiles, own.patches(c)), Inputs: func(batch, length, count int) []family.Input {
 		return []family.Input{
