@@ -80,17 +80,16 @@ func model(layers []nn.Layer, opts []Option) (*Report, error) {
 	return r.served(cfg), nil
 }
 
-// served returns r with the values of llama.cpp in place of PyTorch's, if that runs the model, the bounds of the peaks, and
-// a note on the context.
+// served returns r with the values of llama.cpp in place of PyTorch's, if that runs the model, and with the bounds of all.
 func (r *Report) served(cfg *setting.Config) *Report {
 	if cfg.Compute > 0 {
 		r.llamaCpp(cfg)
 	}
-	allowAppending(r, cfg)
+	doubtAppending(r, cfg)
 	doubtUnread(r, cfg)
-	r.Inference.boundPeak()
-	r.Training.boundPeak()
-	r.noteContext(cfg)
+	r.Missing = append(r.Missing, cfg.Missing...)
+	r.Inference.settle(len(r.Missing) > 0)
+	r.Training.settle(len(r.Missing) > 0)
 	return r
 }
 
@@ -307,31 +306,29 @@ func (r *Report) store(cfg *setting.Config, own *tape.Holding) {
 // llamaCpp puts the compute buffer in place of PyTorch's activations.
 func (r *Report) llamaCpp(cfg *setting.Config) {
 	m := &r.Inference
-	m.Input, m.Transient, m.bounds = 0, cfg.Compute, llamaCppBounds
+	m.Input, m.Transient, m.terms = 0, cfg.Compute, nil
 	more := r.offloadLayers(cfg)
 	m.Weights += cfg.Projector
 	m.close("llama.cpp's compute buffer")
-	m.bounds.Above += float64(more) / float64(max(1, m.Peak.Bytes))
-	if r.ModelLayers > 0 { // then weights and cache are exact, and newer releases have smaller buffers
-		m.bounds.Below = float64(cfg.Compute) / float64(max(1, m.Peak.Bytes))
+	context, all := contextOf(cfg), m.Peak.Bytes
+	m.Footprint = Footprint{Allocated: Value{Bytes: all}, Reserved: Value{Bytes: all}, Context: context, Device: Value{Bytes: all + context.Bytes}, Needed: Value{Bytes: all + context.Bytes}}
+	less := alloc.Bytes(0)
+	if r.ModelLayers == 0 { // the token embedding may be on the CPU, or the head in a type of its own
+		less = m.Weights / 8
 	}
+	least, most, why := alloc.Bytes(0), cfg.Compute+cfg.Compute/10, "it differs between releases"
 	if b := cfg.Buffer; b.Most > 0 && r.ModelLayers > 0 {
-		peak := float64(max(1, m.Peak.Bytes))
-		m.bounds.Below, m.bounds.Above = float64(b.Bytes-b.Least)/peak, float64(b.Most-b.Bytes+more)/peak
-		r.Notes = append(r.Notes, b.Note())
+		least, most, why = b.Least, b.Most, b.Reason()
 	}
-	context := contextOf(cfg)
-	all := within(m.Peak.Bytes, m.bounds, 0)
-	m.Footprint = Footprint{Allocated: all, Reserved: all, Context: context, Device: all.plus(context), Needed: all.plus(context)}
+	m.doubt(ofTensors, "compute buffer", why, cfg.Compute-least, most-cfg.Compute)
+	m.doubt(ofTensors, "layers on the GPU", "releases and batches differ in what they copy there", less, more)
+	m.doubt(ofContext, "CUDA context", contextReason(cfg, context), context.Bytes-context.Lower, context.Upper-context.Bytes)
 	r.Notes = append(r.Notes, placed(cfg, r))
 	if cfg.Projector > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%v of the weights are those of the projector, whose own compute buffer is not counted: it grows with the images", cfg.Projector))
+		r.Notes = append(r.Notes, fmt.Sprintf("%v of the weights are those of the projector", cfg.Projector))
+		r.Missing = append(r.Missing, "the projector's compute buffer, which grows with the images")
 	}
 }
-
-// llamaCppBounds are the bounds of weights, cache and compute buffer together. The first two are exact,
-// except for an embedding that stays on the CPU.
-var llamaCppBounds = errorBounds{Below: 0.12, Above: 0.02}
 
 // offloadLayers leaves to the CPU what is not on the GPU. It returns how much more the GPU may hold: older
 // releases have another block there in place of the head, and large batches copy the matrices

@@ -58,7 +58,7 @@ func ExampleModel() {
 func ExampleMaxBatch() {
 	n, err := estimate.MaxBatch(classifier(), 24*alloc.GiB, estimate.InputShape(1, 3, 224, 224), estimate.Train("adamw"))
 	fmt.Println(n, err)
-	// Output: 678 <nil>
+	// Output: 525 <nil>
 }
 
 // QLoRA trains adapters beside weights of four bits.

@@ -71,8 +71,9 @@ func TestUnknownSettingsWidenTheBand(t *testing.T) {
 	told := training(t, "gpt2", estimate.Loop{ZeroGrad: "first", Output: "held", Form: "foreach"})
 	assert.Equal(t, open.Training.Peak.Bytes, told.Training.Peak.Bytes)
 	assert.Greater(t, writtenOf(t, open).Training.Bounds.Above, writtenOf(t, told).Training.Bounds.Above)
-	assert.Contains(t, open.Notes[len(open.Notes)-1], "Machine.GPU and Machine.Loading say which")
-	assert.Contains(t, open.Notes[0], "because it is not known where gradients are cleared: Loop.ZeroGrad says it")
+	reasons := fmt.Sprint(open.Training.Uncertain)
+	assert.Contains(t, reasons, "Machine.GPU and Machine.Loading say which")
+	assert.Contains(t, reasons, "it is not known where they are cleared: Loop.ZeroGrad says it")
 	worst := training(t, "gpt2", estimate.Loop{ZeroGrad: "kept"})
 	assert.GreaterOrEqual(t, open.Training.Peak.Upper, worst.Training.Peak.Bytes)
 	assert.GreaterOrEqual(t, open.Memory().Footprint.Reserved.Upper, worst.Memory().Footprint.Reserved.Bytes)
@@ -156,7 +157,8 @@ func TestMeanOfAllPlacesKeepsItsInput(t *testing.T) {
 func TestConvolutionsOnTheCPU(t *testing.T) {
 	convolution := layer.Conv2d{In: 16, Out: 16, Kernel: 3, Padding: 1, Groups: 16}
 	r := model(t, layer.Public([]tape.Layer{convolution, convolution}), estimate.InputShape(8, 16, 112, 112), estimate.OnCPU())
-	assert.GreaterOrEqual(t, writtenOf(t, r).Inference.Bounds.Above, 0.0965)
+	m := r.Inference
+	assert.GreaterOrEqual(t, float64(m.Peak.Upper-m.Peak.Bytes), 0.0965*float64(m.Peak.Bytes-besides(m)))
 	assert.Less(t, writtenOf(t, r).Training.Bounds.Above, 0.05)
 }
 

@@ -27,7 +27,7 @@ func withoutInput(r *Report, h *tape.Holding, cfg *setting.Config) error {
 	r.Inference.close("loading")
 	r.Training.Buckets = buckets(cfg, l)
 	r.Training.Gradients = alloc.Bytes(l.Gradients)
-	r.Training.close("optimizer step")
+	r.Training.close(optimizerStep)
 	return nil
 }
 
@@ -70,9 +70,12 @@ func buckets(c *setting.Config, l tape.Load) alloc.Bytes {
 	return alloc.Bytes(l.Gradients)
 }
 
+// optimizerStep is the PeakAt of a peak there.
+const optimizerStep = "optimizer step"
+
 // kept is the memory that is held all the time, by itself.
 func (m Memory) kept() Memory {
-	m.Gradients, m.Saved, m.Transient = 0, 0, 0
+	m.Gradients, m.Saved, m.Transient, m.inPass = 0, 0, 0, passing{}
 	return m
 }
 
@@ -186,6 +189,7 @@ func train(t *tape.Tape, r *run, name string, loop setting.Loop, log *timeline.T
 		direction = "backward of "
 	}
 	m.close(name + direction + layerName(t, p.Op))
+	m.inPass = passing{m.Peak.Bytes, m.Gradients + m.Saved + m.Transient}
 	if step := step(t, m, held, s.Last, loop, name); step.Peak.Bytes > m.Peak.Bytes {
 		m = step
 	}
@@ -203,7 +207,7 @@ func step(t *tape.Tape, m Memory, held tape.Load, last bool, loop setting.Loop, 
 	if last && loop.Output == setting.OutputHeld {
 		m.Transient += returned(t)
 	}
-	m.close(name + "optimizer step")
+	m.close(name + optimizerStep)
 	return m
 }
 
@@ -218,49 +222,40 @@ func returned(t *tape.Tape) alloc.Bytes {
 	return alloc.Bytes(n)
 }
 
-// widen lets the bounds of training reach to the worst and the best of the settings that are not
-// known, and says which of them the upper bound depends on most.
-func widen(t *tape.Tape, r *Report, known run) {
+// widen adds terms for the settings of a training loop that are not known. Each is as large as the worst choice
+// is worse than the usual one, together with the worst of those before it. It returns their sum, and the passes in the worst
+// case of all.
+func widen(t *tape.Tape, r *Report, known run) (open alloc.Bytes, worst passing) {
+	m := &r.Training
+	if worst = m.inPass; t.Cfg.Backend == setting.CPU {
+		return 0, worst
+	}
 	loop := t.Cfg.Loop
 	if t.Cfg.Master { // whose kernels are known
 		loop.Form = setting.Or(loop.Form, setting.Fused)
 	}
-	doubts, worst, best := loop.Doubts(t.Cfg.Optimizer)
-	if t.Cfg.Backend == setting.CPU {
-		return
-	}
-	peak := func(l setting.Loop) float64 {
+	with := func(l setting.Loop) Memory {
 		again := known
 		again.memory = known.memory.kept()
 		train(t, &again, "", t.Cfg.Usual(l), nil)
-		return float64(again.memory.Peak.Bytes)
+		return again.memory
 	}
-	m := &r.Training
-	usual := float64(m.Peak.Bytes)
-	if t.Cfg.Loop.Output == "" && returned(t) > 0 {
-		m.bounds.Below = 1 - (1-m.bounds.Below)*min(1, peak(best)/usual)
+	doubts, best := loop.Doubts(t.Cfg.Optimizer)
+	if loop.Output == "" && returned(t) > 0 {
+		m.doubt(ofTensors, "the model's output", "it is not known whether the loop keeps it: Loop.Output says it", m.Peak.Bytes-with(best).Peak.Bytes, 0)
 	}
-	most, what, says := usual, "", ""
 	for _, d := range doubts {
-		if p := peak(d.Worst); p > most {
-			most, what, says = p, d.What, d.Says
-		}
+		w := with(d.Worst)
+		more := max(0, w.Peak.Bytes-m.Peak.Bytes-open)
+		m.doubt(ofTensors, d.Of, "it is not known "+d.What+": "+d.Says+" says it", 0, more)
+		open, worst = open+more, w.inPass
 	}
-	beyond, other, option := t.Beyond()
-	if float64(beyond) > most-usual {
-		what, says = other, option
+	for _, b := range t.Beyond() {
+		n := alloc.Bytes(b.Bytes)
+		m.doubt(ofTensors, b.Of, "it is not known "+b.What+": "+b.Says+" says it", 0, n)
+		open, worst.all, worst.uncertain = open+n, worst.all+n, worst.uncertain+n
 	}
-	if what == "" {
-		return
-	}
-	matters := alloc.Bytes(max(most-usual, float64(beyond)))
-	if len(doubts) > 1 {
-		most = max(most, peak(worst))
-	}
-	m.bounds.Above = (1+m.bounds.Above)*(most+float64(beyond))/usual - 1
-	if t.Cfg.Training && matters >= alloc.MiB {
-		r.Notes = append(r.Notes, fmt.Sprintf("the upper bound is %v higher because it is not known %s: %s says it", matters, what, says))
-	}
+	return open, worst
 }
 
 // layerName names the layer of an operation.

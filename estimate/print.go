@@ -25,6 +25,12 @@ func (r *Report) String() string {
 	for _, note := range r.Notes {
 		fmt.Fprintf(&b, "%s\n", note)
 	}
+	for _, t := range r.Memory().Uncertain {
+		fmt.Fprintf(&b, "uncertain: %v\n", t)
+	}
+	if len(r.Missing) > 0 {
+		fmt.Fprintf(&b, "not counted, so that there is no upper bound: %s\n", strings.Join(r.Missing, ", "))
+	}
 	b.WriteByte('\n')
 	r.reference(&b)
 	return b.String()
@@ -146,8 +152,8 @@ func (r *Report) parts(b *strings.Builder) {
 	if in, tr := r.Inference.Host, r.Training.Host; in != 0 || tr != 0 {
 		fmt.Fprintf(b, "  %-22s %12s %12s\n", "memory of the CPU", dash(in), dash(tr))
 	}
-	fmt.Fprintf(b, "inference peak%v at: %s\n", r.Inference.bounds, r.Inference.PeakAt)
-	fmt.Fprintf(b, "training peak%v at: %s\n", r.Training.bounds, r.Training.PeakAt)
+	fmt.Fprintf(b, "inference peak%v at: %s\n", r.Inference.bounds(), r.Inference.PeakAt)
+	fmt.Fprintf(b, "training peak%v at: %s\n", r.Training.bounds(), r.Training.PeakAt)
 	r.footprints(b)
 }
 
@@ -170,13 +176,16 @@ func (r *Report) footprints(b *strings.Builder) {
 		{"needed", func(f Footprint) alloc.Bytes { return f.Needed.Bytes }},
 		{"  at most", func(f Footprint) alloc.Bytes { return f.Needed.Upper }},
 	} {
-		fmt.Fprintf(b, "  %-22s %12v %12v\n", p.name, p.of(in), p.of(tr))
+		fmt.Fprintf(b, "  %-22s %12s %12s\n", p.name, dash(p.of(in)), dash(p.of(tr)))
 	}
 }
 
 func dash(n alloc.Bytes) string {
-	if n == 0 {
+	switch n {
+	case 0:
 		return "--"
+	case Unbounded:
+		return "unknown"
 	}
 	return n.String()
 }
@@ -243,11 +252,12 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		Layers                    []jsonRow     `json:"layers"`
 		Notes                     []string      `json:"notes,omitempty"`
 		NotRead                   []string      `json:"not_read,omitempty"`
+		Missing                   []string      `json:"missing,omitempty"`
 		Intermediates             alloc.Bytes   `json:"intermediates_bytes"`
 		IntermediatesWithBackward alloc.Bytes   `json:"intermediates_with_backward_bytes"`
 	}{
 		r.Name, r.Inputs, len(r.Inputs) > 0, r.Output, r.Params, r.Trained, r.Buffers, r.Gradients, r.FLOPs, r.activations,
-		r.Retained, r.retainedBounds, r.GPULayers, r.ModelLayers, r.Inference, r.Training, rows, r.Notes, r.NotRead, r.intermediates, r.withBackward(),
+		r.Retained, r.retainedBounds, r.GPULayers, r.ModelLayers, r.Inference, r.Training, rows, r.Notes, r.NotRead, r.Missing, r.intermediates, r.withBackward(),
 	})
 }
 

@@ -3,7 +3,6 @@ package estimate
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/history"
@@ -42,6 +41,9 @@ type Report struct {
 	// NotRead are the keys of the model's config.json that may bear on sizes and that the estimate does not take into
 	// account, such as "vision_config.head_dim"; the upper bounds are higher for them. See checkpoint.File.NotRead.
 	NotRead []string `json:"not_read,omitempty"`
+	// Missing are parts that run beside the layers and are not counted, such as "the autoencoder". No amount has an upper
+	// bound then.
+	Missing []string `json:"missing,omitempty"`
 
 	training bool
 	doubted  []float64 // of each part of which something was not read, its share of the weights
@@ -66,38 +68,31 @@ func (r *Report) Memory() Memory {
 
 // Fits reports whether the model fits into the budget of a device: the upper bound of what it
 // needs, with its context (Footprint.Needed), or on the CPU the upper bound of Peak, is at most the
-// budget. Without an input, only the weights and what training keeps for them are compared, so the
-// model may need more.
+// budget. It is false if there is no upper bound. Without an input, only the weights and what training keeps for them are
+// compared, so the model may need more.
 func (r *Report) Fits(budget alloc.Bytes) bool {
 	return r.Needs() <= budget
 }
 
-// Needs returns the memory that a device must have: the upper bound that Fits compares.
+// Needs returns the memory that a device must have: the upper bound that Fits compares. It is Unbounded if something is
+// Missing.
 func (r *Report) Needs() alloc.Bytes {
 	m := r.Memory()
 	return max(m.Peak.Upper, m.Footprint.Needed.Upper)
 }
 
-// wideContext is how far the upper bound of a CUDA context may be above the estimate without a note.
-const wideContext = 128 * alloc.MiB
-
-// noteContext says how large the CUDA context may be, unless that hardly counts, and what would narrow it.
-func (r *Report) noteContext(c *setting.Config) {
-	context := r.Memory().Footprint.Context
-	if c.Searches || context.Upper <= context.Bytes+wideContext {
-		return
-	}
-	by := ", by the GPU and by when CUDA loads its kernels: Machine.GPU and Machine.Loading say which"
+// contextReason says what decides how large the CUDA context is.
+func contextReason(c *setting.Config, context Value) string {
+	reason := fmt.Sprintf("it takes %v to %v", context.Lower, context.Upper)
 	switch gpu, loading := c.Machine.GPU == "", c.Machine.Loading == ""; {
 	case gpu && loading:
+		reason += ", by the GPU and by when CUDA loads its kernels: Machine.GPU and Machine.Loading say which"
 	case gpu:
-		by = ", by the GPU: Machine.GPU says which"
+		reason += ", by the GPU: Machine.GPU says which"
 	case loading:
-		by = ", by when CUDA loads its kernels: Machine.Loading says which"
-	default:
-		by = ""
+		reason += ", by when CUDA loads its kernels: Machine.Loading says which"
 	}
-	r.Notes = append(r.Notes, fmt.Sprintf("the CUDA context takes %v to %v%s", context.Lower, context.Upper, by))
+	return reason
 }
 
 // Amount is a number of elements and the memory they take.
@@ -141,8 +136,16 @@ type Memory struct {
 	// input.
 	Footprint Footprint `json:"footprint"`
 
-	bounds errorBounds // of Peak
+	// Uncertain are the reasons why Peak on the CPU, and Footprint.Needed elsewhere, have bounds: the upper one is the
+	// estimate and the sum of all More. The largest comes first.
+	Uncertain []Term `json:"uncertain,omitempty"`
+
+	terms  []term
+	inPass passing // of a peak in training
 }
+
+// passing is the highest peak of a training step before the optimizer's: all of it, and what is not exact.
+type passing struct{ all, uncertain alloc.Bytes }
 
 // fixed is the part of the cache that does not grow with the context length.
 func (m *Memory) fixed() alloc.Bytes { return m.Cache - m.Keys - m.Values }
@@ -150,13 +153,6 @@ func (m *Memory) fixed() alloc.Bytes { return m.Cache - m.Keys - m.Values }
 // resident returns the memory that stays allocated from the time when the model is loaded.
 func (m Memory) resident() history.Resident {
 	return history.Resident{Weights: m.Weights, Master: m.Master, Buckets: m.Buckets, Cache: setting.CacheBytes{Keys: m.Keys, Values: m.Values, Fixed: m.fixed()}}
-}
-
-// boundPeak gives Peak its bounds, when nothing else changes any more.
-func (m *Memory) boundPeak() {
-	n := m.Peak.Bytes
-	m.Peak.Lower = within(n, m.bounds, 0).Lower
-	m.Peak.Upper = max(n+alloc.Bytes(math.Ceil(float64(n)*m.bounds.Above)), m.Footprint.Allocated.Upper)
 }
 
 // MarshalJSON writes the parts, with that of the cache that does not grow with the context length, and of Peak the bytes
@@ -183,9 +179,10 @@ func (m Memory) MarshalJSON() ([]byte, error) {
 		PeakAt    string      `json:"peak_at"`
 		Bounds    errorBounds `json:"bounds"`
 		Footprint Footprint   `json:"footprint"`
+		Uncertain []Term      `json:"uncertain,omitempty"`
 	}{
 		m.Weights, m.Buffers, m.Master, m.Optimizer, m.Input, m.Cache, m.Keys, m.Values, m.fixed(), m.CacheNext, m.CachePeak, m.Buckets, m.Gradients,
-		m.Saved, m.Transient, m.Host, m.Peak.Bytes, m.PeakAt, m.bounds, m.Footprint,
+		m.Saved, m.Transient, m.Host, m.Peak.Bytes, m.PeakAt, m.bounds(), m.Footprint, m.Uncertain,
 	})
 }
 
@@ -241,28 +238,15 @@ type Footprint struct {
 	Needed    Value `json:"needed"`    // the smallest device on which it runs, with Context
 }
 
-// Value is an estimated amount of memory, with its bounds.
-type Value struct {
-	Bytes alloc.Bytes `json:"bytes"`
-	Lower alloc.Bytes `json:"lower_bytes"`
-	Upper alloc.Bytes `json:"upper_bytes"`
-}
+// Value is an estimated amount of memory, with its bounds. Upper is Unbounded where something is not counted.
+type Value struct{ Bytes, Lower, Upper alloc.Bytes }
 
 // String returns the value with its bounds: "15.1 GiB (14.2 GiB to 16.0 GiB)".
-func (f Value) String() string { return fmt.Sprintf("%v (%v to %v)", f.Bytes, f.Lower, f.Upper) }
-
-// plus is the sum of two values.
-func (f Value) plus(g Value) Value {
-	return Value{Bytes: f.Bytes + g.Bytes, Lower: f.Lower + g.Lower, Upper: f.Upper + g.Upper}
-}
-
-// within is a value with its bounds, and more that may come to its upper end.
-func within(n alloc.Bytes, b errorBounds, more alloc.Bytes) Value {
-	return Value{
-		Bytes: n,
-		Lower: alloc.Bytes(float64(n) * (1 - b.Below)),
-		Upper: alloc.Bytes(float64(n)*(1+b.Above)) + more,
+func (f Value) String() string {
+	if f.Upper == Unbounded {
+		return fmt.Sprintf("%v (%v or more)", f.Bytes, f.Lower)
 	}
+	return fmt.Sprintf("%v (%v to %v)", f.Bytes, f.Lower, f.Upper)
 }
 
 // Measured is what a recorded run took, to compare with an estimate of it: see Report.Beside. A

@@ -3,7 +3,8 @@
 //
 // It exits with 0 when it did what was asked, 1 when it could not, 2 when it was
 // used wrongly, and 3 when the answer is no: estimate --fits when the model does not fit,
-// replay when the history would not have fitted, diff --fail-over when memory grew by more.
+// replay when the history would not have fitted, diff --fail-over when memory grew by more;
+// 4 when the answer is not known, as when a part of what estimate --fits compares is not counted.
 // record and attach exit with the code of the command that they ran, 126 when it cannot be
 // run, and 127 when it is not found; with 1 in place of 0 when an output of their own could not be
 // written. Where the reader of the output has closed the pipe, the code is that of SIGPIPE, 141.

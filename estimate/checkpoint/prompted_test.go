@@ -39,10 +39,11 @@ func TestPromptedImagesRun(t *testing.T) {
 	assert.Equal(t, []alloc.Shape{{2, 64}, {2, 3, 3, 64, 64}}, with.Inputs)
 	assert.Greater(t, with.Retained, usual.Retained)
 	assert.Greater(t, with.Inference.Peak.Bytes, usual.Inference.Peak.Bytes)
-	assert.Contains(t, usual.Notes[0], "none runs through them")
-	for _, note := range with.Notes {
-		assert.NotContains(t, note, "none runs through them")
-	}
+	assert.Equal(t, []string{estimate.MissingTower}, usual.Missing)
+	assert.Equal(t, estimate.Unbounded, usual.Needs())
+	assert.Empty(t, with.Missing)
+	assert.Less(t, with.Needs(), estimate.Unbounded)
+	assert.Less(t, report(text, 64, estimate.TextAlone()).Needs(), with.Needs(), "no text has images")
 	assert.Equal(t, alloc.Shape{2, 2048}, report(seen, 0).Inputs[0], "the images are a part of the context")
 	frozen := report(seen, 64, estimate.Train("adam"), estimate.Frozen("vision_tower"))
 	assert.Less(t, frozen.Retained, with.Retained, "a frozen tower keeps nothing for its weights")

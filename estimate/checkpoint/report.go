@@ -247,12 +247,12 @@ func (c *File) Report(opts ...estimate.Option) (*estimate.Report, error) {
 	}
 	var asked setting.Config
 	look := setting.Func(func(c *setting.Config) { asked = *c })
-	r, err := estimate.Model(layers, slices.Concat([]estimate.Option{estimate.Name(c.Name)}, c.types(), opts, []estimate.Option{look})...)
+	pipe, ok := c.architecture.Images.(pipeline)
+	r, err := estimate.Model(layers, slices.Concat([]estimate.Option{estimate.Name(c.Name)}, c.types(), opts, []estimate.Option{estimate.Missing(pipe.missing...), look})...)
 	if err != nil {
 		return nil, err
 	}
 	r.Notes = append(r.Notes, c.notes...)
-	pipe, ok := c.architecture.Images.(pipeline)
 	if ok {
 		r.Notes = append(r.Notes, pipe.notes()...)
 	}

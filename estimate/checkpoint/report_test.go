@@ -285,7 +285,7 @@ func TestVisionTowerIsHeld(t *testing.T) {
 		rows += row.Params
 	}
 	assert.Equal(t, model.Params, rows)
-	assert.Contains(t, strings.Join(r.Notes, "\n"), "what an image needs is not in the values")
+	assert.Equal(t, []string{estimate.MissingTower}, r.Missing)
 }
 
 // Adapters of weights that a config.json says are quantized train on them as they are.

@@ -70,7 +70,7 @@ func TestUnreadKeysOfPartsRaiseTheirShare(t *testing.T) {
 		}
 		input, err := f.Input(1, 0)
 		require.NoError(t, err)
-		r, err := f.Report(input)
+		r, err := f.Report(input, estimate.TextAlone())
 		require.NoError(t, err)
 		return r
 	}

@@ -43,7 +43,7 @@ func mllamaBlock(c Transformer, b blockParts) tape.Layer {
 	if c.runsTower() {
 		return block
 	}
-	return Held{Layer: block}
+	return Held{Layer: block, Tower: true}
 }
 
 // mllamaSeen multiplies by 0 what belongs to a token that attends to no image, and else by 1.

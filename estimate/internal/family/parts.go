@@ -208,7 +208,10 @@ func (w WithDropout) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 }
 
 // Held is a layer whose parameters exist but which does not run: it returns its input.
-type Held struct{ tape.Layer }
+type Held struct {
+	tape.Layer
+	Tower bool // it would run through images or sound, if there were any
+}
 
 func (Held) Kind() string { return "Held" }
 
@@ -216,12 +219,14 @@ func (Held) Kind() string { return "Held" }
 func (h Held) Declare(d *tape.Declaration) { d.Declare(h.Layer) }
 
 // Forward returns x. The row has the parameters of all parts.
-func (Held) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+func (h Held) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	row := &t.Rows[t.Row]
 	for i := row.Owner + 1; row.Owner >= 0 && i < len(t.Decl.Modules) && t.Decl.Modules[i].Depth > row.Depth; i++ {
 		row.Params = setting.AddSat(row.Params, t.Decl.Modules[i].Params)
 	}
-	layer.Ran.Of(t).Held = true
+	if h.Tower {
+		layer.Ran.Of(t).Towers = true
+	}
 	return x
 }
 

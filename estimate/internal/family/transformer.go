@@ -99,7 +99,7 @@ func (c Transformer) towers() []tape.Layer {
 		}
 		for _, part := range parts {
 			if named, ok := part.(tape.Named); ok { // what has no name has no parameters
-				layers = append(layers, tape.As(named.Name, Held{named.Layer}))
+				layers = append(layers, tape.As(named.Name, Held{named.Layer, true}))
 			}
 		}
 	}

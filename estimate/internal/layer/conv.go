@@ -160,6 +160,7 @@ func (c conv) forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	reads := []tape.Tensor{x}
 	o := tape.Op{In: reads, Shape: shape, DType: t.Computes(), Params: true, Keep: t.ForWeights(reads), FLOPs: setting.FLOPs(work...)}
 	Ran.Of(t).Convolutions++
+	Ran.Of(t).convolve(t.Computes(), x.Shape, shape)
 	if c.window.dims == 1 && setting.Or(c.groups, 1) == 1 {
 		Ran.Of(t).Lengthwise++
 	}

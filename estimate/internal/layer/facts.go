@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -13,13 +14,23 @@ type Facts struct {
 	Stepwise   bool // a layer runs through the sequence in PyTorch's own operations
 	Multiplies bool // a layer multiplies matrices
 	Routed     bool // tokens were given to experts
-	Held       bool // some layer's parts are counted but do not run
+	Towers     bool // the weights of a tower of images or sound are there, and nothing runs through them
 	Rounded    bool // a convolution computes in a type other than float32
 
 	Convolutions int         // that ran
 	Lengthwise   int         // of them, those along a sound or a text that mix all channels
+	Convolved    alloc.Bytes // largest tensor that a convolution reads or makes
 	Transformed  alloc.Bytes // largest workspace of a convolution that computes with transformed tensors
 	Unmeasured   Unmeasured  // kinds of layers that ran
+}
+
+// convolve notes a convolution that reads and makes tensors of these shapes. The tape reports sizes that are not valid.
+func (f *Facts) convolve(d alloc.DType, shapes ...alloc.Shape) {
+	for _, s := range shapes {
+		if n, err := s.Bytes(d); err == nil {
+			f.Convolved = max(f.Convolved, min(n, setting.MaxTotal))
+		}
+	}
 }
 
 // Ran holds the Facts of a tape.

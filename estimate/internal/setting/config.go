@@ -57,6 +57,8 @@ type Config struct {
 	Autocast      alloc.DType
 	Kernel        string
 	Unread        Unread
+	Missing       []string // parts that run and are not counted
+	TextAlone     bool     // no text has images or sound
 	Installed     []string // packages with their versions, of which Release and Libraries are made
 	NeedsBatch    bool     // some input must have a batch, as MaxBatch needs
 	Searches      bool     // the call is one of many in a search
@@ -500,10 +502,7 @@ type ComputeBuffer struct {
 	Open               []string // what is open
 }
 
-// Note says between what the buffer is, and why.
-func (b ComputeBuffer) Note() string {
-	if len(b.Open) == 0 {
-		return fmt.Sprintf("llama.cpp's compute buffer takes %v", b.Bytes)
-	}
-	return fmt.Sprintf("llama.cpp's compute buffer takes %v, from %v to %v: %s", b.Bytes, b.Least, b.Most, strings.Join(b.Open, "; "))
+// Reason says between what the buffer is, and why.
+func (b ComputeBuffer) Reason() string {
+	return strings.Join(append([]string{fmt.Sprintf("it takes %v to %v", b.Least, b.Most)}, b.Open...), "; ")
 }

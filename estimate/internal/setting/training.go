@@ -151,36 +151,34 @@ func (c *Config) ShiftsLogits() bool { return c.Libraries.Transformers.Before(4,
 // maxMicroBatches bounds Loop.MicroBatches.
 const maxMicroBatches = 1 << 20
 
-// doubt is a setting that is not known, the option that says it, and the loop in which it is at its worst.
-type doubt struct {
-	What, Says string
-	Worst      Loop
+// Doubt is a setting that is not known: what depends on it, the option that says it, and the loop in which it and all before
+// it are at their worst.
+type Doubt struct {
+	Of, What, Says string
+	Worst          Loop
 }
 
-// Doubts returns the settings that are not known, the loop with the worst of all of them, and the
-// loop with the best, for the lower bound. The values of best assume that the output is held.
-func (l Loop) Doubts(o Optimizer) (each []doubt, worst, best Loop) {
-	worst, best = l, l
-	best.Output = Or(l.Output, OutputDropped)
+// Doubts returns the settings that are not known, and the loop with the best, for the lower bound. The values of best assume
+// that the output is held.
+func (l Loop) Doubts(o Optimizer) (each []Doubt, best Loop) {
+	worst := l
+	if best = l; l.Output == "" {
+		best.Output = OutputDropped
+	}
+	doubt := func(of, what, says string) { each = append(each, Doubt{of, what, says, worst}) }
 	if l.ZeroGrad == "" && !l.InBackward {
 		worst.ZeroGrad = ZeroGradKept
-		one := l
-		one.ZeroGrad = ZeroGradKept
-		each = append(each, doubt{"where gradients are cleared", "Loop.ZeroGrad", one})
+		doubt("gradients", "where they are cleared", "Loop.ZeroGrad")
 	}
 	if l.Form == "" {
 		worst.Form = ForEach
-		one := l
-		one.Form = ForEach
-		each = append(each, doubt{"how the optimizer goes through the parameters", "Loop.Form", one})
+		doubt("the optimizer's step", "how it goes through the parameters", "Loop.Form")
 	}
 	if l.Decay == "" && (o == SGD || o == Momentum) { // most loops with these have a decay
 		worst.Decay = DecayUsed
-		one := l
-		one.Decay = DecayUsed
-		each = append(each, doubt{"whether the optimizer has a weight decay", "Loop.Decay", one})
+		doubt("the optimizer's step", "whether there is a weight decay", "Loop.Decay")
 	}
-	return each, worst, best
+	return each, best
 }
 
 // Passes returns the different states of the parameters' gradients at the beginning of the passes

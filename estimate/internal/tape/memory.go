@@ -425,27 +425,29 @@ func (t *Tape) MayKeep(x Tensor) {
 	*to = append(*to, t.Home(x.storage))
 }
 
-// Beyond returns the bytes by which the peak of training may be higher than the estimate where the options do not say which
-// case holds: the inputs that an old bitsandbytes keeps; and, if the loop's code may hold the model's output, the output
-// of the step before and the keys and values that decoders of transformers return (past_key_values). what is the largest
-// cause, and says the option that decides it.
-func (t *Tape) Beyond() (bytes int64, what, says string) {
+// Beyond returns what may be beyond the estimate of a peak of training where the options do not say which case holds: the
+// inputs that an old bitsandbytes keeps; and, if the loop's code may hold the model's output, the output of the step before
+// and the keys and values that decoders of transformers return (past_key_values).
+func (t *Tape) Beyond() []Lingers {
 	held := t.Cfg.Loop.Output == "" || t.Cfg.Loop.Output == setting.OutputHeld
-	inputs := t.lingering.mostInside + t.sum(t.lingering.inputs, func(s *Storage) bool { return held || !s.Retained })
+	inputs, keys := t.lingering.mostInside+t.sum(t.lingering.inputs, func(s *Storage) bool { return held || !s.Retained }), int64(0)
 	if held {
 		inputs += t.sum(t.lingering.inputs, func(s *Storage) bool { return !s.Retained })
-	}
-	keys := int64(0)
-	if held {
 		keys = t.sum(t.lingering.keys, func(*Storage) bool { return true })
 	}
 	if held || t.Cfg.Loop.Output == setting.OutputWithCache {
 		keys += t.lingering.copies
 	}
-	if inputs > keys {
-		return inputs + keys, "whether bitsandbytes keeps inputs, as it did before 0.43.2", "Installed"
+	return []Lingers{
+		{inputs, "inputs of quantized layers", "whether bitsandbytes keeps them, as it did before 0.43.2", "Installed"},
+		{keys, "keys and values", "whether the code holds them with the output", "Loop.Output"},
 	}
-	return inputs + keys, "whether the code holds keys and values with the output", "Loop.Output"
+}
+
+// Lingers is memory that some code holds longer than others: how much, of what, what is not known, and the option that says it.
+type Lingers struct {
+	Bytes          int64
+	Of, What, Says string
 }
 
 // keptInside notes what an old bitsandbytes keeps while a checkpointed layer runs again.

@@ -80,6 +80,9 @@ func Run(t *testing.T, path string, update bool, own func(Case) bool, answer fun
 				decimals int
 			}{{"today_mib", f.Bytes, len(decimals)}, {"lower_mib", f.Lower, 0}, {"upper_mib", f.Upper, 0}} {
 				made := strconv.FormatFloat(float64(is.bytes)/float64(alloc.MiB), 'f', is.decimals, 64)
+				if is.bytes == estimate.Unbounded {
+					made = ""
+				}
 				if update {
 					c[is.column] = made
 				}

@@ -50,7 +50,7 @@ var zeros = []any{
 	new(sim.Config), new(sim.Fault),
 	new(estimate.Amount), new(estimate.Compared), new(estimate.Value), new(estimate.Footprint),
 	new(estimate.KVConfig), new(estimate.LayerError), new(estimate.LoRA), new(estimate.Loop), new(estimate.Machine), new(estimate.Measured),
-	new(estimate.Memory), new(estimate.Quantized), new(estimate.Report), new(estimate.Row), new(estimate.Sharding),
+	new(estimate.Memory), new(estimate.Quantized), new(estimate.Report), new(estimate.Row), new(estimate.Sharding), new(estimate.Term),
 	new(checkpoint.File), new(checkpoint.InPrompt), new(checkpoint.Stored),
 	new(llamacpp.Quantization), new(llamacpp.Server),
 	new(serving.CacheSpec), new(serving.TooSmallError), new(serving.VLLM), new(serving.VLLMBudget), new(serving.VLLMGroup), new(serving.VLLMPlan), new(serving.VLLMStart),

@@ -18,6 +18,7 @@ const (
 	ExitFailed   = 1
 	ExitUsage    = 2
 	ExitUnfit    = 3
+	ExitUnknown  = 4
 	ExitNotRun   = 126 // the codes of shells
 	ExitNotFound = 127
 	ExitSignal   = 128 // plus the signal's number

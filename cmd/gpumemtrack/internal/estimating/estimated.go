@@ -2,6 +2,7 @@ package estimating
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -34,7 +35,7 @@ type estimated struct {
 	Needs          alloc.Bytes `json:"needed_upper_bytes"`
 	Host           alloc.Bytes `json:"host_bytes"`
 	Budget         alloc.Bytes `json:"budget_bytes,omitempty"`
-	Fits           *bool       `json:"fits,omitempty"`
+	Fits           *bool       `json:"fits"` // nil if it is not asked or not known
 	// Quantization is what --best-quantization chose.
 	Quantization string           `json:"quantization,omitempty"`
 	Batch        int              `json:"batch,omitempty"`          // found by --max-batch
@@ -64,6 +65,54 @@ type estimated struct {
 	pooled    poolSource  // nil if what its layers keep is not known
 }
 
+// MarshalJSON writes null for upper bounds that do not exist.
+func (e estimated) MarshalJSON() ([]byte, error) {
+	type fields estimated
+	return json.Marshal(struct {
+		fields
+
+		Upper          *alloc.Bytes `json:"peak_upper_bytes"`
+		AllocatedUpper *alloc.Bytes `json:"allocated_upper_bytes"`
+		ReservedUpper  *alloc.Bytes `json:"reserved_upper_bytes"`
+		DeviceUpper    *alloc.Bytes `json:"device_upper_bytes"`
+		Needs          *alloc.Bytes `json:"needed_upper_bytes"`
+	}{fields(e), known(e.Upper), known(e.AllocatedUpper), known(e.ReservedUpper), known(e.DeviceUpper), known(e.Needs)})
+}
+
+// judge says whether the model fits into the budget; Fits stays nil if that is not known. weights are compared alone if
+// nothing else is known and weightsOnly asks for it.
+func (e *estimated) judge() {
+	r, o := e.Report, e.options
+	fits := r.Fits(o.fits)
+	e.Budget = o.fits
+	if fits && len(r.Inputs) == 0 && !o.weightsOnly || !fits && e.least() <= o.fits && len(r.Missing) > 0 {
+		return
+	}
+	e.Fits = &fits
+}
+
+// least is what a device must have for what is counted.
+func (e *estimated) least() alloc.Bytes {
+	m := e.Report.Memory()
+	return max(m.Peak.Lower, m.Footprint.Needed.Lower)
+}
+
+// verdict is the error of a command whose model does not fit, or of which that is not known.
+func (e *estimated) verdict(name string) error {
+	r, o := e.Report, e.options
+	switch {
+	case o.fits == 0 || e.Fits != nil && *e.Fits:
+		return nil
+	case e.Fits == nil && len(r.Missing) > 0:
+		return cannotKnow(name, o.budget(), r)
+	case e.Fits == nil:
+		return cli.Exit(cli.ExitUnknown, fmt.Errorf("%s: only its weights are known, %v, not what it needs to run: --weights-only compares the weights alone", name, r.Memory().Peak.Bytes))
+	case e.least() > o.fits:
+		return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s does not fit in %s: it needs %v at least", name, o.budget(), e.least()))
+	}
+	return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s does not fit in %s: it may need %v", name, o.budget(), e.Needs))
+}
+
 // flagNames replaces the options that notes of package estimate name by the flags that set them.
 var flagNames = strings.NewReplacer(
 	"Machine.GPU and Machine.Loading say", "--gpu and --cuda-loading say", "Machine.GPU", "--gpu", "Machine.Loading", "--cuda-loading",
@@ -83,6 +132,11 @@ func (e *estimated) note(name string) {
 	}
 	for i, note := range notes {
 		notes[i] = flagNames.Replace(note)
+	}
+	for _, terms := range [][]estimate.Term{e.Report.Inference.Uncertain, e.Report.Training.Uncertain} {
+		for i := range terms {
+			terms[i].Reason = flagNames.Replace(terms[i].Reason)
+		}
 	}
 	notes = append(append(notes, e.notes...), e.options.training.notes...)
 	if decimal := decimalNote(e.options.fitsTyped); decimal != "" {
@@ -285,8 +339,8 @@ func (e estimated) writeAnswer(w io.Writer, m estimate.Memory) {
 		needs = f.Needed.Bytes
 	}
 	t.AppendRow(table.Row{"it needs", needs})
-	t.AppendRow(table.Row{"  at most", e.Needs})
-	if f.Needed.Bytes > 0 {
+	t.AppendRow(table.Row{"  at most", atMost(e.Needs)})
+	if f.Needed.Bytes > 0 && e.Needs != estimate.Unbounded {
 		e.writeGPU(t)
 	}
 	if m.Host > 0 {
@@ -344,23 +398,23 @@ func (e estimated) writeDetail(w io.Writer, m estimate.Memory) {
 	t.AppendRow(table.Row{"peak", m.Peak.Bytes})
 	f := m.Footprint
 	if f.Device.Bytes == 0 && m.Peak.Upper > m.Peak.Bytes {
-		t.AppendRow(table.Row{"  at most", e.Upper})
+		t.AppendRow(table.Row{"  at most", atMost(e.Upper)})
 	}
 	if f.Device.Bytes > 0 {
 		t.AppendSeparator()
 		if !e.options.engine.isLlama() {
 			t.AppendRow(table.Row{"allocated: the peak in blocks", f.Allocated.Bytes})
-			t.AppendRow(table.Row{"  at most", f.Allocated.Upper})
+			t.AppendRow(table.Row{"  at most", atMost(f.Allocated.Upper)})
 			t.AppendRow(table.Row{"reserved by the allocator", f.Reserved.Bytes})
-			t.AppendRow(table.Row{"  at most", f.Reserved.Upper})
+			t.AppendRow(table.Row{"  at most", atMost(f.Reserved.Upper)})
 		}
 		t.AppendRow(table.Row{"CUDA context", f.Context.Bytes})
 		t.AppendRow(table.Row{"nvidia-smi shows", f.Device.Bytes})
 		t.AppendRow(table.Row{"  at least", f.Device.Lower})
-		t.AppendRow(table.Row{"  at most", f.Device.Upper})
+		t.AppendRow(table.Row{"  at most", atMost(f.Device.Upper)})
 		t.AppendSeparator()
 		t.AppendRow(table.Row{"smallest device that it runs on", f.Needed.Bytes})
-		t.AppendRow(table.Row{"  at most", e.Needs})
+		t.AppendRow(table.Row{"  at most", atMost(e.Needs)})
 	}
 	if m.Host > 0 {
 		t.AppendRow(table.Row{"memory of the CPU", m.Host})
@@ -379,10 +433,15 @@ func (e estimated) writeNotes(w io.Writer, m estimate.Memory) {
 	if len(e.Report.NotRead) > 0 {
 		fmt.Fprintf(w, "Not read: %s\n", strings.Join(e.Report.NotRead, ", "))
 	}
+	writeBounds(w, e.Report, m, e.options.detail)
 	for _, note := range e.Report.Notes {
 		fmt.Fprintf(w, "Note: %s\n", note)
 	}
-	if e.Fits != nil && *e.Fits {
+	switch {
+	case e.Fits == nil || !*e.Fits:
+	case len(e.Report.Inputs) == 0:
+		fmt.Fprintf(w, "Its weights fit in %s.\n", e.options.budget())
+	default:
 		fmt.Fprintf(w, "It fits in %s.\n", e.options.budget())
 	}
 	if !e.options.detail {

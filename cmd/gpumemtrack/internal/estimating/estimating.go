@@ -7,7 +7,6 @@ package estimating
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -89,6 +88,8 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 	}
 	switch {
 	case err != nil:
+	case o.searches() > 0 && o.fits > 0 && len(report.Missing) > 0:
+		return cannotKnow(name, o.budget(), report)
 	case o.maxBatch || o.maxContext:
 		report, err = o.largest(name, options, report, &e)
 	case o.training.minReplicas:
@@ -115,9 +116,7 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 		}
 	}
 	if o.fits > 0 {
-		fits := report.Fits(o.fits) && (len(report.Inputs) > 0 || o.weightsOnly)
-		e.Budget, e.Fits = o.fits, &fits
-		if !fits && len(report.Inputs) > 0 && o.searches() == 0 {
+		if e.judge(); e.Fits != nil && !*e.Fits && len(report.Missing) == 0 && len(report.Inputs) > 0 && o.searches() == 0 {
 			e.Remedies, e.Nearest = e.remedies(name)
 		}
 	}
@@ -126,11 +125,8 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 	} else {
 		e.write(a.Stdout)
 	}
-	if err == nil && e.Fits != nil && !*e.Fits {
-		if len(report.Inputs) == 0 && report.Fits(o.fits) {
-			return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s: only its weights are known, %v, not what it needs to run: --weights-only compares the weights alone", name, report.Memory().Peak.Bytes))
-		}
-		return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s does not fit in %s: it may need %v", name, o.budget(), e.Needs))
+	if err != nil {
+		return err
 	}
-	return err
+	return e.verdict(name)
 }

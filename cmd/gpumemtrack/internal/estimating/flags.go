@@ -220,7 +220,7 @@ func (o *estimateOptions) check(given func(flag string) bool) error {
 		"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas,
 		"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "frames": o.frames, "images": o.images.count, "sounds": o.sounds.count, "lora": o.lora, "slots": o.llama.slots, "max-batched-tokens": o.batched, "loss-chunks": o.loss.chunks, "prefill-chunk": o.chunk,
 	} {
-		if given(name) && value < 1 {
+		if given(name) && value < 1 && (name != "images" && name != "sounds" || value < 0) {
 			return cli.UsageError("estimate: --%s %d: want 1 or more", name, value)
 		}
 	}

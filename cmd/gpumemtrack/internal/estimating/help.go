@@ -47,7 +47,8 @@ var ofMachine = []string{
 const imagesHelp = `Of a model that reads images or sounds with a text these flags let them run
 through its towers. Their tokens are counted as the model's processor in
 transformers counts them, and --seq counts them too. Without --images and
---sounds the towers are held.`
+--sounds what a tower needs to run is not known, so that there is no upper
+bound; --images 0 says that no text has any.`
 
 const jsonHelp = `--json prints one object:
   schema              gpumemtrack.estimate/1

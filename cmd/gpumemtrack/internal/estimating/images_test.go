@@ -39,7 +39,7 @@ func TestEstimateImages(t *testing.T) {
 	assert.Greater(t, most.Context, most.ImageTokens)
 
 	for flags, want := range map[string]string{
-		config + " --images 0":                                       "want 1 or more",
+		config + " --images -1":                                      "want 1 or more",
 		config + " --image-size 640x480":                             "--image-size needs --images",
 		config + " --images 1 --image-size wide":                     "want a width and a height",
 		config + " --images 1 --image-size 9000x20":                  "one side is more than 200 times as long",
@@ -73,7 +73,7 @@ func TestEstimateSounds(t *testing.T) {
 	assert.Greater(t, heard.Peak, text.Peak)
 
 	for flags, want := range map[string]string{
-		config + " --sounds 0":                            "want 1 or more",
+		config + " --sounds -1":                           "want 1 or more",
 		config + " --seconds 3":                           "--seconds needs --sounds",
 		config + " --sounds 1 --seconds -3":               "want more than 0",
 		config + " --sounds 1 --seconds 0.01":             "so short a sound",

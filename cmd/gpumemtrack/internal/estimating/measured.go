@@ -48,6 +48,9 @@ func newMeasured(file string, run *engineRun) *measured {
 
 // MarshalJSON leaves out bounds that do not exist, and the difference to a value of 0.
 func (r measuredRow) MarshalJSON() ([]byte, error) {
+	if r.Estimate.Upper == estimate.Unbounded {
+		r.Estimate.Upper = 0
+	}
 	return json.Marshal(struct {
 		Of       string      `json:"of"`
 		Path     string      `json:"path,omitempty"`
@@ -236,7 +239,7 @@ func (m *measured) write(w io.Writer, detail bool) {
 		}
 		upper := ""
 		if r.Estimate.Upper > 0 {
-			upper = r.Estimate.Upper.String()
+			upper = atMost(r.Estimate.Upper)
 		}
 		t.AppendRow(table.Row{r.title(indent), r.Estimate.Bytes, upper, r.Measured, r.off()})
 	}

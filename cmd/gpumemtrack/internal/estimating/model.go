@@ -44,7 +44,7 @@ func (o estimateOptions) report(name string, options []estimate.Option, e *estim
 	case denoises(m.Config):
 		e.notes = append(e.notes, "what makes images is counted alone: text encoders and the autoencoder beside it are not")
 	case bytes.Contains(m.Config, []byte("DiffusionPipeline")) && !bytes.Contains(m.Config, []byte(`"vae"`)):
-		e.notes = append(e.notes, "the autoencoder is not counted, which may be what needs most for large images")
+		options = append(options, estimate.Missing("the autoencoder"))
 	}
 	if m.Config != nil {
 		c, err := checkpoint.ParseConfig(m.Title, m.Config)

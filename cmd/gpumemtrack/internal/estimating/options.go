@@ -61,6 +61,9 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 		}
 		options = append(options, estimate.Train(optimizer))
 	}
+	if o.flagSet != nil && (o.flagSet.Changed("images") || o.flagSet.Changed("sounds")) {
+		options = append(options, estimate.TextAlone())
+	}
 	for _, part := range []func() ([]estimate.Option, error){o.machine, o.precision, o.computing, o.gradientType, o.quantization, o.loop} {
 		more, err := part()
 		if err != nil {

@@ -16,7 +16,7 @@ type imageOptions struct {
 }
 
 func (o *imageOptions) flags(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&o.count, "images", 0, "`N` images in each text, which --seq counts too; without it none runs")
+	cmd.Flags().IntVar(&o.count, "images", 0, "`N` images in each text, which --seq counts too; 0: there are none")
 	cmd.Flags().Var(&o.size, "image-size", "with --images: their `SIZE` as given in pixels, such as 1024x768")
 }
 
@@ -56,7 +56,7 @@ type soundOptions struct {
 }
 
 func (o *soundOptions) flags(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&o.count, "sounds", 0, "`N` sounds in each text, which --seq counts too; without it none runs")
+	cmd.Flags().IntVar(&o.count, "sounds", 0, "`N` sounds in each text, which --seq counts too; 0: there are none")
 	cmd.Flags().Float64Var(&o.seconds, "seconds", 0, "with --sounds: `SECONDS` that each of them takes")
 }
 

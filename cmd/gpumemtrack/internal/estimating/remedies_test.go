@@ -135,7 +135,7 @@ func TestGPUNames(t *testing.T) {
 	stdout.Reset()
 	require.Zero(t, run(strings.Fields("estimate llama-3-8b --seq 8192 --gpu 3060"), nil, &stdout, &stderr), stderr.String())
 	assert.Contains(t, stdout.String(), "more than RTX 3060 has")
-	assert.Contains(t, stdout.String(), "so it runs on RTX 4090")
+	assert.Contains(t, stdout.String(), "so it runs on A10")
 	assert.Equal(t, cli.ExitUsage, run(strings.Fields("estimate resnet50 --gpu voodoo"), nil, &stdout, &stderr))
 	assert.Contains(t, stderr.String(), "--gpu voodoo: want a GPU or a generation, such as 4090 or ada")
 }

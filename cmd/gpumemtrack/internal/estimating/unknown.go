@@ -26,7 +26,7 @@ type cacheAlone struct {
 	// Unknown names the parts whose size is not known.
 	Unknown []string    `json:"unknown"`
 	Budget  alloc.Bytes `json:"budget_bytes,omitempty"`
-	Fits    *bool       `json:"fits,omitempty"`
+	Fits    *bool       `json:"fits"` // nil if it is unknown, or not asked
 	config  estimate.KVConfig
 	err     error
 }
@@ -51,7 +51,9 @@ func (c *cacheAlone) Unwrap() error { return c.err }
 // weights it is not known whether the model fits.
 func writeCacheAlone(a *cli.App, c *cacheAlone, o estimateOptions) error {
 	if o.fits > 0 {
-		c.Budget, c.Fits = o.fits, new(bool)
+		if c.Budget = o.fits; c.Cache > o.fits {
+			c.Fits = new(bool)
+		}
 	}
 	if o.json {
 		if err := json.NewEncoder(a.Stdout).Encode(c); err != nil {
@@ -67,9 +69,9 @@ func writeCacheAlone(a *cli.App, c *cacheAlone, o estimateOptions) error {
 	case c.Cache > o.fits:
 		return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s does not fit: its keys and values alone may take %v, and %v is available", c.Name, c.Cache, o.fits))
 	case o.weightsOnly:
-		return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s: --weights-only has no weights to judge: put them beside the config.json", c.Name))
+		return cli.Exit(cli.ExitUnknown, fmt.Errorf("%s: --weights-only has no weights to judge: put them beside the config.json", c.Name))
 	}
-	return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s: whether it fits is not known without its weights: put them beside the config.json", c.Name))
+	return cli.Exit(cli.ExitUnknown, fmt.Errorf("%s: whether it fits is not known without its weights: put them beside the config.json", c.Name))
 }
 
 // weightsAlone is the answer for files whose tensors are known and whose architecture is not: the exact
@@ -152,7 +154,7 @@ func writeWeightsAlone(a *cli.App, w *weightsAlone, o estimateOptions) error {
 	case o.fits == 0:
 		return nil
 	case w.Fits == nil:
-		return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s: whether it fits in %s is unknown: only its weights are known, %v, not what it needs to run: --weights-only compares the weights alone", w.Name, o.budget(), w.Weights+w.Buffers))
+		return cli.Exit(cli.ExitUnknown, fmt.Errorf("%s: whether it fits in %s is unknown: only its weights are known, %v, not what it needs to run: --weights-only compares the weights alone", w.Name, o.budget(), w.Weights+w.Buffers))
 	case !*w.Fits:
 		return cli.Exit(cli.ExitUnfit, fmt.Errorf("%s does not fit in %s: its weights alone take %v", w.Name, o.budget(), w.Weights+w.Buffers))
 	}

@@ -33,7 +33,7 @@ func TestEstimateWeightsOfAnUnknownFamily(t *testing.T) {
 		{"--serve", 0, []string{"cache: unknown"}, ""},
 		{"--batch 2 --seq 10", 0, []string{"activations: unknown"}, ""},
 		{"--train", 0, []string{"gradients: 1.5 KiB", "optimizer: 3.0 KiB", "activations: unknown"}, ""},
-		{"--fits 24GiB", cli.ExitUnfit, []string{"726 parameters"}, "unknown: whether it fits in 24.0 GiB is unknown"},
+		{"--fits 24GiB", cli.ExitUnknown, []string{"726 parameters"}, "unknown: whether it fits in 24.0 GiB is unknown"},
 		{"--fits 1KiB", cli.ExitUnfit, []string{"726 parameters"}, "does not fit in 1.0 KiB: its weights alone take 1.6 KiB"},
 		{"--fits 24GiB --weights-only", 0, []string{"The weights fit in 24.0 GiB."}, ""},
 		{"--fits 24GiB --max-batch", cli.ExitFailed, nil, "no input"},
@@ -89,7 +89,7 @@ func TestEstimateTorchCheckpoints(t *testing.T) {
 // What is unknown is null.
 func TestEstimateWeightsAloneAsJSON(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	require.Equal(t, cli.ExitUnfit, run([]string{"estimate", savedFiles + "unknown", "--json", "--fits", "24GiB"}, nil, &stdout, &stderr))
+	require.Equal(t, cli.ExitUnknown, run([]string{"estimate", savedFiles + "unknown", "--json", "--fits", "24GiB"}, nil, &stdout, &stderr))
 	var answer map[string]any
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &answer))
 	for _, key := range []string{"activations_bytes", "cache_bytes", "needed_upper_bytes", "fits", "gradients_bytes", "optimizer_bytes"} {
