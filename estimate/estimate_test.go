@@ -322,7 +322,7 @@ func TestTokensAreNotMultiplied(t *testing.T) {
 
 func TestZeroQuantizationAndUnknownOptimizer(t *testing.T) {
 	_, err := llamacpp.Quantization("q4").Stored(vgg19)
-	assert.ErrorContains(t, err, `no Quantization is named "q4": want one of [Q2_K `)
+	assert.ErrorContains(t, err, `no Quantization is named "q4": want one of [IQ1_S `)
 	_, err = setting.Optimizer("adams").State(alloc.Shape{1}, alloc.Float32)
 	assert.ErrorContains(t, err, `Optimizer is "adams": want one of adam, adamw`)
 	_, err = setting.Adam.State(alloc.Shape{1}, 99)

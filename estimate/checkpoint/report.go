@@ -483,7 +483,7 @@ func (c *File) layerSizes() (setting.LayerSizes, error) {
 	}
 	var of setting.Config
 	stored.Apply(&of)
-	if held, ok := c.quantizedBytes(); ok {
+	if held, ok := c.quantizedBytes(); ok && 5*held < 2*of.Stored.Bytes { // what is in 8 bits, such as FP8, the converter widens
 		shrink(of.Sizes, held)
 	}
 	return *of.Sizes, nil

@@ -60,7 +60,7 @@ type estimated struct {
 	sound     bool             // it reads samples of sounds instead of tokens
 	notes     []string
 	published string      // element type of a known model's weights
-	quantized string      // how they are published if that is no element type
+	quantized string      // how they are published, or asked for, if that is no element type
 	computes  alloc.DType // in which the model computes; 0 means the usual type
 	pooled    poolSource  // nil if what its layers keep is not known
 }
@@ -457,10 +457,15 @@ func (e estimated) transient() string {
 	return "transient"
 }
 
-// asPublished says in what quantized weights are published, if they count so.
+// asPublished says in what quantized weights are, if they count so.
 func (e estimated) asPublished() string {
 	o := e.options
-	if e.quantized == "" || o.train || o.dtype != "" || o.autocast != "" || o.loss.base != "" || o.quantize || o.engine.isLlama() {
+	switch {
+	case e.quantized == "":
+		return ""
+	case o.engine.isLlama() && o.loss.base != "":
+		return " (" + e.quantized + ")"
+	case o.train || o.dtype != "" || o.autocast != "" || o.loss.base != "" || o.quantize || o.engine.isLlama():
 		return ""
 	}
 	return " (as published: " + e.quantized + ")"

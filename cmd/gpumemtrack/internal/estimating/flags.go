@@ -177,7 +177,7 @@ func (o *lossOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.name, "loss", usualLoss, "`LOSS` with which a language model is trained: "+strings.Join(names(losses), ", ")+"; fused is that of torch.compile and Unsloth, cce Apple's cut_cross_entropy, trl that of TRL 1.16, torchtitan chunks whose backward pass follows at once, sum that of all the model returns")
 	flags.IntVar(&o.chunks, "loss-chunks", 1, "compute the logits and their loss for `N` parts of the tokens, as torchtune does (default with --loss torchtitan: 8)")
-	flags.StringVar(&o.base, "quantize", "", "store the weights of linear layers in `FORM`, and do not train them: "+strings.Join(bases, ", ")+" (fp4 takes as much as nf4)")
+	flags.StringVar(&o.base, "quantize", "", "store the weights of linear layers in `FORM`, and do not train them: "+strings.Join(bases, ", ")+" (fp4 takes as much as nf4); with --engine llama.cpp that of a GGUF file, such as q4_k_m")
 }
 
 // llamaOptions are settings of llama.cpp.
@@ -207,7 +207,7 @@ func completions(cmd *cobra.Command) {
 	for flag, words := range map[string][]string{
 		"engine": engines.Names(), "gpu": gpuNames(), "fits": gpuNames()[:len(gpus)], "cuda-loading": loadings, "sp": sequences, "sharded-by": sharders, "compute-dtype": usualTypes[1:], "attention": kernels, "hold-output": outputs,
 		"optimizer": optimizers, "optimizer-form": forms, "offload": offloads, "zero-grad": zeroGrads, "zero": {"1", "2", "3"},
-		"checkpoint": {blocks}, "checkpoint-saves": policies, "loss": names(losses), "quantize": bases, "lora-targets": {"all-linear"},
+		"checkpoint": {blocks}, "checkpoint-saves": policies, "loss": names(losses), "quantize": append(slices.Clone(bases), ggufNames()...), "lora-targets": {"all-linear"},
 		"dtype": usualTypes, "autocast": usualTypes[1:], "gradients": usualTypes, "lora-dtype": usualTypes, "kv": slices.Concat(kvTypes, usualTypes),
 	} {
 		cli.Complete(cmd, flag, words...)
@@ -334,7 +334,6 @@ var (
 	kernels     = []string{"sdpa", "flash", "eager"}
 	outputs     = []string{"held", "in-pass", "dropped", "with-cache"}
 	loadings    = []string{"lazy", "eager"}
-	bases       = []string{"nf4", "nf4-double", "int8", "gptq", "awq"}
 	optimizers  = []string{"adam", "adamw", "adam8bit", "adafactor", "lion", "muon", "sgd", "momentum", "none"}
 	zeroGrads   = []string{"first", "backward", "kept"}
 )

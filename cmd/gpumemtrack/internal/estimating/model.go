@@ -123,7 +123,11 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 		if err != nil {
 			return nil, err
 		}
-		options = append(options, served...)
+		gguf, err := o.ggufOptions(c, e)
+		if err != nil {
+			return nil, err
+		}
+		options = append(append(options, served...), gguf...)
 	}
 	if o.quantize {
 		layers, err := c.Layers()
@@ -137,6 +141,30 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 		report.Notes = append(report.Notes, "this is PyTorch's memory: --engine llama.cpp tells llama.cpp's, which GGUF files are made for")
 	}
 	return report, err
+}
+
+// ggufOptions returns the option for the weights of a GGUF file that --quantize names, after those of a server.
+func (o estimateOptions) ggufOptions(c *checkpoint.File, e *estimated) ([]estimate.Option, error) {
+	if !o.engine.isLlama() {
+		return nil, nil
+	}
+	q, err := ggufNamed(o.loss.base)
+	if err != nil || q == "" {
+		return nil, err
+	}
+	if c.Format == "GGUF" {
+		return nil, cli.UsageError("estimate: --quantize %s: %s is a GGUF file, whose weights count as they are stored: leave --quantize out", o.loss.base, c.Name)
+	}
+	layers, err := c.Layers()
+	if err != nil {
+		return nil, err
+	}
+	stored, err := q.Stored(layers)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Name, err)
+	}
+	e.quantized = string(q)
+	return []estimate.Option{stored}, nil
 }
 
 // filmed returns the model for videos of as many frames as the flags ask for.
@@ -272,7 +300,7 @@ func (o estimateOptions) bestQuantization(layers []nn.Layer, options []estimate.
 		e.Quantization = string(q)
 		return report, err
 	}
-	narrowest := llamacpp.Quantizations()[0]
+	narrowest := llamacpp.UsualQuantizations()[0]
 	stored, err := narrowest.Stored(layers)
 	if err != nil {
 		return nil, err

@@ -157,20 +157,27 @@ func (o estimateOptions) gradientType() ([]estimate.Option, error) {
 	return nil, nil
 }
 
-// quantization returns the option for quantized weights, if the flags ask for them.
+// quantization returns the option for quantized weights in PyTorch, if the flags ask for them.
 func (o estimateOptions) quantization() ([]estimate.Option, error) {
-	base, err := oneOf("quantize", o.loss.base, bases)
+	given := o.loss.base
 	switch {
-	case err != nil:
-		return nil, err
-	case o.loss.base == "" && o.qlora:
-		base = "nf4"
-	case o.loss.base == "":
+	case given == "" && o.qlora:
+		return []estimate.Option{estimate.Quantized{Base: "nf4"}}, nil
+	case given == "":
 		return nil, nil
-	case o.qlora || o.quantize || o.engine.isLlama():
-		return nil, cli.UsageError("estimate: --quantize goes with none of --qlora, --engine llama.cpp and --best-quantization")
+	case o.qlora || o.quantize:
+		return nil, cli.UsageError("estimate: --quantize goes with neither --qlora nor --best-quantization")
+	case o.engine.isLlama() && o.dtype != "":
+		return nil, cli.UsageError("estimate: --quantize %s goes without --dtype: both say in what the weights are", given)
+	case o.engine.isLlama():
+		_, err := ggufNamed(given)
+		return nil, err
 	}
-	return []estimate.Option{estimate.Quantized{Base: base}}, nil
+	if err := quantizedInPyTorch(given); err != nil {
+		return nil, err
+	}
+	base, err := oneOf("quantize", given, bases)
+	return []estimate.Option{estimate.Quantized{Base: base}}, err
 }
 
 // loop returns the options for the training loop.

@@ -71,8 +71,8 @@ func TestEstimateLossAndQuantizeSayWhatIsWrong(t *testing.T) {
 		"resnet50 --train --loss fused":                                 "for models that predict the next token",
 		"gpt2 --train --loss sum --loss-chunks 2":                       "--loss sum has no chunks",
 		"gpt2 --quantize q4":                                            "want one of nf4, nf4-double",
-		"gpt2 --train --lora 8 --qlora --quantize nf4":                  "goes with none of --qlora",
-		"llama-3-8b --serve --engine llama.cpp --seq 64 --quantize nf4": "goes with none of --qlora, --engine llama.cpp",
+		"gpt2 --train --lora 8 --qlora --quantize nf4":                  "goes with neither --qlora nor --best-quantization",
+		"llama-3-8b --serve --engine llama.cpp --seq 64 --quantize nf4": "nf4 is not llama.cpp's: want one of iq1_s",
 	} {
 		var stdout, stderr bytes.Buffer
 		assert.Equal(t, cli.ExitUsage, run(strings.Fields("estimate "+flags), nil, &stdout, &stderr), flags)
