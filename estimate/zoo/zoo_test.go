@@ -57,6 +57,8 @@ func TestByName(t *testing.T) {
 		"mistralai/Mistral-Nemo-Instruct-2407": "mistral-nemo-12b", "google/gemma-3-4b-pt": "gemma-3-4b-it", "deepseek-ai/DeepSeek-R1-0528": "deepseek-r1",
 		"openai/gpt-oss-20b": "gpt-oss-20b", "openai/whisper-large": "whisper-large-v2", "facebook/dinov2-base": "dinov2-base",
 		"google-bert/bert-base-uncased": "bert-base-uncased", "google/vit-base-patch16-224": "vit-b-16", "lmsys/vicuna-7b-v1.5": "llama-2-7b",
+		"google/gemma-4-31b-it": "gemma-4-31b-it", "gemma4:e2b": "gemma-4-e2b-it", "Qwen/Qwen3.6-27B": "qwen3.5-27b", "Qwen/Qwen3.6-35B-A3B": "qwen3.5-35b-a3b", "swiss-ai/Apertus-8B-2509": "apertus-8b",
+		"Z-Image-Turbo": "z-image", "black-forest-labs/FLUX.1-Krea-dev": "flux.1-dev", "Wan-AI/Wan2.1-T2V-14B-Diffusers": "wan2.1-t2v-14b", "moonshotai/Kimi-K2-Instruct": "kimi-k2", "Qwen/Qwen3-Coder-30B-A3B-Instruct": "qwen3-30b-a3b",
 		"ResNet-50": "resnet50", "sd3": "sd3-medium", "stable-diffusion-xl-base-1.0": "sdxl", "Mixtral-8x22B": "mixtral-8x22b-v0.1", "Phi-3-mini": "phi-3-mini-4k-instruct", "GPT-2": "gpt2", "sentence-transformers/all-MiniLM-L6-v2": "all-minilm-l6-v2",
 	} {
 		m, err := zoo.ByName(name)

@@ -35,8 +35,12 @@ func TestAssumedFlags(t *testing.T) {
 		assert.Equal(t, want, strings.Join(e.Assumed, " "), args)
 		said := estimateJSON(t, args+" "+want)
 		assert.Empty(t, said.Assumed, args)
-		assert.Equal(t, e.Needs, said.Needs, args)
 		assert.Equal(t, e.Peak, said.Peak, args)
+		if strings.Contains(args, "llama.cpp") { // whether a backend has flash attention is open
+			assert.Greater(t, e.Needs, said.Needs, args)
+			continue
+		}
+		assert.Equal(t, e.Needs, said.Needs, args)
 	}
 }
 

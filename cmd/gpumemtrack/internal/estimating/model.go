@@ -56,7 +56,7 @@ func (o estimateOptions) report(name string, options []estimate.Option, e *estim
 // denoises reports whether a config is that of the part of a pipeline of diffusers which makes images.
 func denoises(config []byte) bool {
 	class := func(name string) bool { return bytes.Contains(config, []byte(name)) }
-	return (class("Transformer2DModel") || class("UNet2DConditionModel")) && !class("DiffusionPipeline")
+	return (class("Transformer2DModel") || class("Transformer3DModel") || class("UNet2DConditionModel")) && !class("DiffusionPipeline")
 }
 
 func (o estimateOptions) ofFile(path string, options []estimate.Option, e *estimated) (*estimate.Report, error) {

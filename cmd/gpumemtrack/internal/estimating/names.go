@@ -34,12 +34,12 @@ func listCommand(a *cli.App) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				family, size := familyOf(m), alloc.Bytes(m.Params*int64(m.DType.Bits())/8)
-				if !hasWords(name+" "+family, words) || limit > 0 && size > limit {
+				family, published := familyOf(m), m.Published()
+				if !hasWords(name+" "+family, words) || limit > 0 && published.Bytes > limit {
 					continue
 				}
 				listed++
-				t.AppendRow(table.Row{name, inThousands(m.Params), size, m.DType, family})
+				t.AppendRow(table.Row{name, inThousands(m.Params), published.Bytes, published.Types, family})
 			}
 			if listed == 0 {
 				return fmt.Errorf("none of the %d models that are known by name is one of %s", len(all), strings.Join(append(words, typed), " "))
