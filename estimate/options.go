@@ -258,11 +258,19 @@ type Sharding struct {
 	//     their own, the next one while one runs backward; their gradients are summed up through a buffer too
 	//     (torch/distributed/fsdp/_fully_shard, foreach_all_gather and foreach_reduce of 2.15). Parameters are gathered in
 	//     the type of activations, and gradients summed up in that of gradients. Streams have memory of their own.
+	//   - "deepspeed": with ZeRO 1 to 3, DeepSpeed 0.19 (deepspeed/runtime/zero). It collects gradients in buffers, copies
+	//     those of a device to float32 as it steps, and with ZeRO 3 keeps the parameters whole that are needed again soon.
 	By string
 	// Ends, with By, divides the layers outside of the numbered blocks too: those before are gathered for themselves, those
 	// after stay gathered until their backward pass, as in torchtitan (distributed/fsdp.py, apply_fsdp_to_decoder).
 	// Without it, they are gathered as long as the model runs, as the root of fully_shard is.
 	Ends bool
+	// Bucket is DeepSpeed's reduce_bucket_size, in elements; 0 is its default, 500,000,000.
+	Bucket int
+	// Overlap is DeepSpeed's overlap_comm, with which ZeRO 1 and 2 have two such buffers.
+	Overlap bool
+	// Reuse is DeepSpeed's stage3_max_reuse_distance, in elements; 0 is its default, 1,000,000,000.
+	Reuse int
 }
 
 // Apply is the method of an Option.

@@ -61,9 +61,16 @@ func (m *Memory) close(at string) {
 }
 
 // buckets is the copy of the gradients that DistributedDataParallel keeps for sending unless
-// gradient_as_bucket_view is set. Megatron and DeepSpeed, which MixedPrecision stands
-// for, and ZeRO have none.
+// gradient_as_bucket_view is set. Megatron, which MixedPrecision stands for, and ZeRO have none, but
+// DeepSpeed's buffers.
 func buckets(c *setting.Config, l tape.Load) alloc.Bytes {
+	if c.DeepSpeed() && l.Gradients > 0 {
+		d := c.Activations
+		if c.Sharding.ZeRO == 1 {
+			d = c.Gradients
+		}
+		return alloc.Bytes(c.Sharding.Buckets() * int64(d.Bits()) / 8)
+	}
 	if c.Sharding.Data == 1 || c.Sharding.ZeRO > 0 || c.Master {
 		return 0
 	}
@@ -151,7 +158,7 @@ func infer(t *tape.Tape, r *run, name string) {
 	if s := r.stage; s.End > s.Begin {
 		p, r.passes = peak.Inference(t, s.Begin, s.End, newLog(t))
 	}
-	r.memory.Transient = alloc.Bytes(p.Bytes + t.Fetched(r.stage, false))
+	r.memory.Transient = alloc.Bytes(p.Bytes + tape.Fetched(t, r.stage, false))
 	r.memory.close(name + "forward of " + layerName(t, p.Op))
 }
 
@@ -183,7 +190,7 @@ func train(t *tape.Tape, r *run, name string, loop setting.Loop, log *timeline.T
 	}
 	m.Saved = alloc.Bytes(p.Saved)
 	m.Gradients = alloc.Bytes(p.Gradients)
-	m.Transient = alloc.Bytes(p.Bytes - p.Saved - p.Gradients + t.Fetched(s, true))
+	m.Transient = alloc.Bytes(p.Bytes - p.Saved - p.Gradients + tape.Fetched(t, s, true))
 	direction := "forward of "
 	if p.Backward {
 		direction = "backward of "
@@ -203,7 +210,7 @@ func step(t *tape.Tape, m Memory, held tape.Load, last bool, loop setting.Loop, 
 	}
 	m.Saved = 0
 	m.Gradients = alloc.Bytes(held.Gradients)
-	m.Transient = alloc.Bytes(held.Work.Temporary(loop.Form, loop.Decay))
+	m.Transient = alloc.Bytes(held.Work.Temporary(loop.Form, loop.Decay) + held.Widened(t.Cfg))
 	if last && loop.Output == setting.OutputHeld {
 		m.Transient += returned(t)
 	}

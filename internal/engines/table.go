@@ -53,6 +53,16 @@ var table = []Engine{
 		},
 	},
 	{
+		Name: "deepspeed", Title: "DeepSpeed", Latest: "0.19.8", Trains: true,
+		Defaults: []Default{
+			{Flag: "dtype", Value: "bfloat16", Setting: "bf16.enabled", Source: "deepspeed/runtime/precision_config.py, DeepSpeedBF16Config"},
+			{Flag: "master-weights", Value: "true", Setting: "bf16.enabled", Source: "deepspeed/runtime/zero/stage_1_and_2.py, DeepSpeedZeroOptimizer.__init__"},
+			{Flag: "optimizer", Value: "adamw", Setting: "adam_w_mode", Source: "deepspeed/ops/adam/fused_adam.py, FusedAdam"},
+			{Flag: "optimizer-form", Value: "fused", Setting: "FusedAdam", Source: "deepspeed/ops/adam/fused_adam.py, FusedAdam"},
+			{Flag: "sharded-by", Value: "deepspeed", Setting: "zero_optimization", Source: "deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig"},
+		},
+	},
+	{
 		Name: "torchtitan", Title: "torchtitan", Latest: "0.3.0", Trains: true,
 		Defaults: []Default{
 			{Flag: "batch", Value: "8", Setting: "training.local_batch_size", Source: "torchtitan/config/configs.py, TrainingConfig"},

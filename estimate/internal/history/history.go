@@ -172,7 +172,7 @@ const Steps = 2
 // Serving returns the history of a process that runs the model forward.
 func Serving(t *tape.Tape, h *tape.Holding, s tape.Stage, m Resident, done timeline.Passes) *timeline.Timeline {
 	y := newHistory(t, h, s, done)
-	y.load(m, y.parameters(), t.Fetched(s, false))
+	y.load(m, y.parameters(), tape.Fetched(t, s, false))
 	if layer.Ran.Of(t).Multiplies {
 		size, _ := t.Cfg.Workspace()
 		y.Alloc(int64(size))
@@ -191,7 +191,7 @@ func Serving(t *tape.Tape, h *tape.Holding, s tape.Stage, m Resident, done timel
 func Learning(t *tape.Tape, h *tape.Holding, s tape.Stage, m Resident, done timeline.Passes, loop setting.Loop, steps int) *timeline.Timeline {
 	y := newHistory(t, h, s, done)
 	each := y.parameters()
-	y.load(m, each, t.Fetched(s, true))
+	y.load(m, each, tape.Fetched(t, s, true))
 	y.sizes()
 	passing := t.Cfg.Passing()
 	if passing {
@@ -282,6 +282,11 @@ func (y *history) step(each []tape.Load, first bool, loop setting.Loop) {
 		y.states(each)
 	}
 	var all []int32
+	var widened tape.Load
+	for _, p := range each {
+		widened.Gradients += p.Gradients
+	}
+	all = append(all, y.Alloc(widened.Widened(y.t.Cfg)))
 	for _, p := range each {
 		n := p.Work.Alone
 		if loop.Form == setting.OneByOne {

@@ -416,12 +416,57 @@ type Sharding struct {
 	Sequence     string
 	By           string
 	Ends         bool
+	Bucket       int
+	Overlap      bool
+	Reuse        int
 }
 
 // Who divides what replicas hold; with the code of DeepSpeed and FSDP in mind if it is empty.
 const (
-	FSDP2 = "fsdp2" // torch.distributed.fsdp.fully_shard
+	FSDP2     = "fsdp2"     // torch.distributed.fsdp.fully_shard
+	DeepSpeed = "deepspeed" // deepspeed/runtime/zero
 )
+
+// What DeepSpeed has unless its configuration says otherwise, in elements (deepspeed/runtime/zero/config.py,
+// DeepSpeedZeroConfig, of 0.19.8).
+const (
+	reduceBucket   = 500_000_000   // reduce_bucket_size
+	maxReuse       = 1_000_000_000 // stage3_max_reuse_distance
+	prefetchBucket = 50_000_000    // stage3_prefetch_bucket_size
+	subGroup       = 1_000_000_000 // sub_group_size
+)
+
+// Buckets returns the elements of the buffers in which DeepSpeed collects gradients to reduce them: one, or two where it
+// does so while the backward pass goes on and weights are whole. They are as long whatever the model's size
+// (stage_1_and_2.py, setup_buckets; stage3.py, __init__).
+func (s Sharding) Buckets() int64 {
+	n := int64(Or(s.Bucket, reduceBucket))
+	if s.Overlap && s.ZeRO < 3 {
+		n *= 2
+	}
+	return n
+}
+
+// Live returns the elements of parameters that are whole at a time when DeepSpeed divides them: those of the current layer,
+// those that are prefetched, and at the end of the forward pass those that the backward pass needs again before it has
+// gone through as many as Reuse (partitioned_param_coordinator.py, __params_to_release).
+func (s Sharding) Live(all, layer int64) int64 {
+	return min(all, int64(Or(s.Reuse, maxReuse))/2+prefetchBucket+layer)
+}
+
+// Widened returns how many elements of n gradients DeepSpeed copies to float32 at a time, as it steps: all that a device
+// has, or with ZeRO 3 those of a group.
+func (s Sharding) Widened(n int64) int64 {
+	if s.ZeRO >= 3 {
+		return min(n, subGroup)
+	}
+	return n
+}
+
+// DeepSpeed reports whether DeepSpeed divides what replicas hold.
+func (c *Config) DeepSpeed() bool {
+	return c.Sharding.By == DeepSpeed && c.Sharding.ZeRO >= 1 && c.Sharding.Data > 1
+}
 
 // Gathers reports whether devices gather the parameters of a unit of layers at a time, as FSDP2 does.
 func (c *Config) Gathers() bool {
@@ -444,7 +489,7 @@ func (s *Sharding) check() error {
 	if s.ZeRO < 0 || s.ZeRO > 3 {
 		return fmt.Errorf("estimate sharding: ZeRO is %d: want a stage from 0 to 3", s.ZeRO)
 	}
-	if err := cmp.Or(word("estimate sharding: Sequence", s.Sequence, SequenceKept, SequenceAgain), word("estimate sharding: By", s.By, FSDP2)); err != nil {
+	if err := cmp.Or(word("estimate sharding: Sequence", s.Sequence, SequenceKept, SequenceAgain), word("estimate sharding: By", s.By, FSDP2, DeepSpeed)); err != nil {
 		return err
 	}
 	s.Data, s.Tensor, s.Pipeline = Or(s.Data, 1), Or(s.Tensor, 1), Or(s.Pipeline, 1)
@@ -456,6 +501,9 @@ func (s *Sharding) check() error {
 		if f.value < 1 || f.value > maxDevices {
 			return fmt.Errorf("estimate sharding: %s is %d: want 1 or more, and at most %d", f.name, f.value, maxDevices)
 		}
+	}
+	if s.Bucket < 0 || s.Bucket > MaxField || s.Reuse < 0 || s.Reuse > MaxField {
+		return fmt.Errorf("estimate sharding: Bucket is %d and Reuse is %d: want 0 to %d elements", s.Bucket, s.Reuse, MaxField)
 	}
 	if s.Tensor == 1 {
 		s.Sequence = "" // nothing is split

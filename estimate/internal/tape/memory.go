@@ -598,14 +598,3 @@ func split(pieces []int32, prefix []int64, stages int, limit int64) []int32 {
 	}
 	return bounds
 }
-
-// Fetched returns the memory for whole layers on a device that keeps only parts of the weights, as with ZeRO stage 3, or
-// none, as with weights in the memory of the CPU: twice the largest layer, since the next one is fetched ahead. In training
-// that is 0 where Units are gathered.
-func (t *Tape) Fetched(s Stage, training bool) int64 {
-	z := t.Cfg.Sharding
-	if t.Cfg.Offload != setting.OffloadParameters && (z.ZeRO < 3 || z.Data == 1 || training && t.Cfg.Gathers()) {
-		return 0
-	}
-	return 2 * s.largestModule
-}

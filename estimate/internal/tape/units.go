@@ -132,3 +132,31 @@ func padded(n int64, shape alloc.Shape, devices int) int64 {
 	more := setting.Part(rows, devices)*int64(devices) - rows
 	return n + n/rows*min(more, setting.MaxTotal/4/max(1, n/rows))
 }
+
+// Widened returns the copies in float32 that DeepSpeed makes of a device's gradients as it steps, where they are narrower.
+func (l Load) Widened(c *setting.Config) int64 {
+	if !c.DeepSpeed() || c.Gradients.Bits() >= 32 {
+		return 0
+	}
+	n := l.Gradients
+	if c.Sharding.ZeRO == 1 {
+		n = setting.Part(n, c.Sharding.Data) // the gradients stay whole
+	}
+	bits := int64(c.Gradients.Bits())
+	return c.Sharding.Widened(n*8/bits) * 4
+}
+
+// Fetched returns the memory for whole layers on a device that keeps only parts of the weights, as with ZeRO stage 3, or
+// none, as with weights in the memory of the CPU: twice the largest layer, since the next one is fetched ahead. In training
+// that is 0 where Units are gathered.
+func Fetched(t *Tape, s Stage, training bool) int64 {
+	z := t.Cfg.Sharding
+	if t.Cfg.Offload != setting.OffloadParameters && (z.ZeRO < 3 || z.Data == 1 || training && t.Cfg.Gathers()) {
+		return 0
+	}
+	if t.Cfg.DeepSpeed() {
+		bits := int64(t.Cfg.Weights.Bits())
+		return z.Live(s.Load.Weights*8/bits, s.largestModule*8/bits) * bits / 8
+	}
+	return 2 * s.largestModule
+}

@@ -234,7 +234,7 @@ func (o *estimateOptions) check(given func(flag string) bool) error {
 var onlyTraining = []string{
 	"optimizer", "optimizer-form", "optimizer-in-backward", "weight-decay", "zero-grad", "hold-output", "accumulate", "checkpoint", "checkpoint-saves",
 	"master-weights", "gradients", "freeze", "replicas", "min-replicas", "zero", "lora", "lora-targets", "lora-dropout", "lora-dtype", "qlora", "loss", "loss-chunks", "sp",
-	"sharded-by", "shard-ends", "compute-dtype",
+	"sharded-by", "shard-ends", "compute-dtype", "reduce-bucket-size", "overlap-comm", "max-reuse-distance",
 }
 
 // onlyServing lists the flags that only serving has.

@@ -340,7 +340,7 @@ func (o estimateOptions) largest(name string, options []estimate.Option, first *
 // fewestReplicas searches for the smallest number of replicas with which the model fits, and returns the
 // report and that number. If no number fits, it is 0, and the report is that of maxReplicas.
 func (o estimateOptions) fewestReplicas(name string, options []estimate.Option) (best *estimate.Report, n int, err error) {
-	if _, err := o.sharding(); err != nil {
+	if _, err := shardingOf(o); err != nil {
 		return nil, 0, err
 	}
 	fits := false
@@ -350,7 +350,7 @@ func (o estimateOptions) fewestReplicas(name string, options []estimate.Option) 
 		}
 		var r *estimate.Report
 		o.replicas = number
-		sharding, _ := o.sharding()
+		sharding, _ := shardingOf(o)
 		if r, err = o.report(name, append(slices.Clone(options), sharding), &estimated{}); err != nil {
 			return false
 		}

@@ -64,14 +64,14 @@ func (o estimateOptions) options() ([]estimate.Option, error) {
 	if o.flagSet != nil && (o.flagSet.Changed("images") || o.flagSet.Changed("sounds")) {
 		options = append(options, estimate.TextAlone())
 	}
-	for _, part := range []func() ([]estimate.Option, error){o.machine, o.precision, o.computing, o.gradientType, o.quantization, o.loop} {
+	for _, part := range []func() ([]estimate.Option, error){o.machine, o.precision, func() ([]estimate.Option, error) { return computingOf(o) }, o.gradientType, o.quantization, o.loop} {
 		more, err := part()
 		if err != nil {
 			return nil, err
 		}
 		options = append(options, more...)
 	}
-	sharding, err := o.sharding()
+	sharding, err := shardingOf(o)
 	if err != nil {
 		return nil, err
 	}

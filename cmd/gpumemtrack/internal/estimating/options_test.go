@@ -66,7 +66,7 @@ func TestEstimateLossAndQuantizeSayWhatIsWrong(t *testing.T) {
 		"gpt2 --train --tp 2 --sp twice":                                "want one of kept, again",
 		"gpt2 --train --compute-dtype bf16 --autocast bf16":             "choose one of --compute-dtype and --autocast",
 		"gpt2 --train --compute-dtype q8_0":                             "--compute-dtype",
-		"gpt2 --train --sharded-by ddp":                                 "want one of fsdp2",
+		"gpt2 --train --sharded-by ddp":                                 "want one of fsdp2, deepspeed",
 		"gpt2 --train --loss-chunks 0":                                  "want 1 or more",
 		"resnet50 --train --loss fused":                                 "for models that predict the next token",
 		"gpt2 --train --loss sum --loss-chunks 2":                       "--loss sum has no chunks",

@@ -18,14 +18,20 @@ type parallelOptions struct {
 	ends       bool
 	computes   string // --compute-dtype
 	expandable bool
+	bucket     int  // of DeepSpeed, in elements
+	overlap    bool // of DeepSpeed
+	reuse      int  // of DeepSpeed, in elements
 }
 
 func (o *parallelOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.sequence, "sp", "", "with --tp: sequence parallelism, which divides what --tp leaves whole by tokens; split layers gather their inputs `HOW`: "+strings.Join(sequences, ", ")+" (in the backward pass, as Megatron-LM does)")
-	flags.StringVar(&o.by, "sharded-by", "", "with --replicas and --zero: `WHAT` divides weights, gradients and states among replicas: "+strings.Join(sharders, ", ")+" (PyTorch's fully_shard)")
+	flags.StringVar(&o.by, "sharded-by", "", "with --replicas and --zero: `WHAT` divides weights, gradients and states among replicas: "+strings.Join(sharders, ", ")+" (fsdp2 is PyTorch's fully_shard)")
 	flags.BoolVar(&o.ends, "shard-ends", false, "with --sharded-by fsdp2: divide the embedding and the head by themselves, as torchtitan does; without it they stay gathered while a step runs")
 	flags.StringVar(&o.computes, "compute-dtype", "", "element `TYPE` in which layers compute, whatever that of the weights (--dtype), as with the param_dtype of FSDP2")
+	flags.IntVar(&o.bucket, "reduce-bucket-size", 0, "with --sharded-by deepspeed: its buffer of `N` gradients (default 500000000)")
+	flags.BoolVar(&o.overlap, "overlap-comm", false, "with --sharded-by deepspeed: it sums up gradients while the backward pass runs, for which --zero 1 and 2 have two such buffers")
+	flags.IntVar(&o.reuse, "max-reuse-distance", 0, "with --sharded-by deepspeed and --zero 3: parameters that are needed again within `N` stay whole (default 1000000000)")
 	flags.BoolVar(&o.expandable, "expandable-segments", false, "PyTorch's allocator has expandable segments (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)")
 }
 
@@ -33,10 +39,10 @@ func (o *parallelOptions) flags(cmd *cobra.Command) {
 var sequences = []string{"kept", "again"}
 
 // sharders lists the values of --sharded-by.
-var sharders = []string{"fsdp2"}
+var sharders = []string{"fsdp2", "deepspeed"}
 
-// sharding returns the option for several devices.
-func (o estimateOptions) sharding() (estimate.Option, error) {
+// shardingOf returns the option for several devices.
+func shardingOf(o estimateOptions) (estimate.Option, error) {
 	s := estimate.Sharding{Data: o.replicas, ZeRO: o.zero, Tensor: o.tp, Pipeline: o.training.pipeline}
 	if s.Pipeline > 1 {
 		s.MicroBatches = o.accumulate
@@ -46,12 +52,12 @@ func (o estimateOptions) sharding() (estimate.Option, error) {
 		return nil, err
 	}
 	s.By, err = oneOf("sharded-by", o.parallel.by, sharders)
-	s.Ends = o.parallel.ends
+	s.Ends, s.Bucket, s.Overlap, s.Reuse = o.parallel.ends, o.parallel.bucket, o.parallel.overlap, o.parallel.reuse
 	return s, err
 }
 
-// computing returns the options for a type of computing that is not that of the weights.
-func (o estimateOptions) computing() ([]estimate.Option, error) {
+// computingOf returns the options for a type of computing that is not that of the weights.
+func computingOf(o estimateOptions) ([]estimate.Option, error) {
 	var options []estimate.Option
 	if o.parallel.expandable {
 		options = append(options, estimate.ExpandableSegments())
