@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 )
@@ -13,9 +14,9 @@ import (
 // SGLang says how SGLang serves a model, by the names of its own settings. The rules are those of release 0.5.23. Zero values are
 // SGLang's defaults. The specs are those of one GPU's stage, if the layers are divided in a pipeline.
 type SGLang struct {
-	// Architecture is the model's class, as config.json has it, such as "GptOssForCausalLM". Only some architectures have a pool of
-	// their own for layers with a window; those of all others keep all tokens.
-	Architecture string
+	// ModelType is the model_type of config.json, such as "gpt_oss". Only some types have a pool of their own for layers with a
+	// window; those of all others keep all tokens.
+	ModelType string
 
 	Context int         // the most tokens of a request: --context-length
 	Page    int         // tokens of a page, --page-size; 0 means 1
@@ -57,13 +58,11 @@ type SGLangPlan struct {
 	TokensNeeded  int64       `json:"tokens_per_request"` // of one of those
 }
 
-// ownWindowPool are the architectures whose layers with a window have a pool of their own (configs/model_config.py,
-// is_hybrid_swa_model).
+// ownWindowPool are the types whose layers with a window have a pool of their own. SGLang lists the classes of these
+// (configs/model_config.py, is_hybrid_swa_model).
 var ownWindowPool = []string{
-	"BeamForCausalLM", "DiffusionGemmaForBlockDiffusion", "EmbeddingGemma2Model", "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration",
-	"Gemma4UnifiedForConditionalGeneration", "GptOssForCausalLM", "GraniteMoeSWAForCausalLM", "GraniteSWAForCausalLM", "InklingForConditionalGeneration",
-	"IQuestQ1ForCausalLM", "LagunaForCausalLM", "Llama4ForConditionalGeneration", "MellumForCausalLM", "MiMoV2FlashForCausalLM", "MiMoV2ForCausalLM",
-	"MuseGlimmerForCausalLM", "MuseGlimmerForConditionalGeneration", "Step3p5ForCausalLM", "Step3p7ForConditionalGeneration", "UnlimitedOCRForCausalLM",
+	"beam", "diffusion_gemma", "gemma4", "gemma4_unified", "gpt_oss", "granite_moe_swa", "granite_swa", "inkling", "iquest_q1", "laguna", "llama4", "mellum",
+	"mimo_v2", "mimo_v2_flash", "muse_glimmer", "step3p5", "step3p7", "unlimited_ocr",
 }
 
 // sglangTypes are the bits of an element, and the elements that share a scale of one byte.
@@ -236,7 +235,7 @@ func (p *sglangPlanner) pages(tokens float64) int64 {
 // perToken returns the bytes of a token on one GPU in layers that keep all tokens, and in those that have a pool of their own
 // for their window.
 func (p *sglangPlanner) perToken() (full, windowed float64, window int) {
-	own := !p.WholeWindows && slices.Contains(ownWindowPool, p.Architecture)
+	own := !p.WholeWindows && slices.Contains(ownWindowPool, strings.TrimSuffix(p.ModelType, "_text"))
 	layers := 0 // that keep all tokens
 	for _, s := range p.specs {
 		switch n := p.tokenBytes(s); {

@@ -13,20 +13,20 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/serving"
 )
 
-// architectures returns the first architecture of each model of testdata/configs.json.
-func architectures(t *testing.T) map[string]string {
+// modelTypes returns the type of each model of testdata/configs.json.
+func modelTypes(t *testing.T) map[string]string {
 	t.Helper()
 	data, err := os.ReadFile("testdata/configs.json")
 	require.NoError(t, err)
-	var configs map[string]struct{ Architectures []string }
-	require.NoError(t, json.Unmarshal(data, &configs))
-	first := map[string]string{}
-	for model, c := range configs {
-		if len(c.Architectures) > 0 {
-			first[model] = c.Architectures[0]
-		}
+	var configs map[string]struct {
+		Type string `json:"model_type"`
 	}
-	return first
+	require.NoError(t, json.Unmarshal(data, &configs))
+	types := map[string]string{}
+	for model, c := range configs {
+		types[model] = c.Type
+	}
+	return types
 }
 
 // optional is a number, or 0 for an empty field.
@@ -40,18 +40,15 @@ func optional(t *testing.T, text string) int64 {
 
 // The planner of SGLang 0.5.23 itself gave these values, run on the CPU.
 func TestSGLangPlansAsItself(t *testing.T) {
-	classes := architectures(t)
+	types := modelTypes(t)
 	rows := table(t, "sglang.csv")
 	require.Equal(t, 61, len(rows))
 	for i, row := range rows {
 		model := row["model"]
 		t.Run(fmt.Sprintf("%d %s", i+2, model), func(t *testing.T) {
 			s := serving.SGLang{
-				Architecture: classes[model], Context: int(number(t, row["context"])), Page: int(number(t, row["page"])), Tensor: int(number(t, row["tensor"])),
+				ModelType: types[model], Context: int(number(t, row["context"])), Page: int(number(t, row["page"])), Tensor: int(number(t, row["tensor"])),
 				KVType: row["kv"], WindowRatio: float(t, row["window_ratio"]), StateRatio: float(t, row["state_ratio"]),
-			}
-			if s.Architecture == "Llama4ForCausalLM" { // the text part of the model that is served
-				s.Architecture = "Llama4ForConditionalGeneration"
 			}
 			plan, err := s.Plan(specsOf(t, model), alloc.Bytes(number(t, row["budget"])))
 			require.NoError(t, err)
@@ -69,4 +66,97 @@ func TestSGLangPlansAsItself(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestSGLangStart(t *testing.T) {
+	const gpu, weights = 80 * alloc.GiB, 15 * alloc.GiB
+	s := serving.SGLang{Context: 8192}
+	b, err := s.Start(serving.SGLangStart{Memory: gpu, Weights: weights})
+	require.NoError(t, err)
+	assert.InDelta(t, 0.831, b.Fraction, 0.05, "10 GiB and more are left to activations and graphs")
+	assert.Equal(t, s.Budget(b.Free.Bytes, b.Free.Bytes-weights-b.Loading.Bytes, b.Fraction), b.Pools.Bytes)
+	assert.Less(t, b.Pools.Lower, b.Pools.Bytes)
+	assert.Less(t, b.Pools.Bytes, b.Pools.Upper)
+
+	specs := specsOf(t, "qwen3-next-80b")
+	for _, requests := range []int{1, 7, 50} {
+		n, err := s.PoolsFor(specs, requests)
+		require.NoError(t, err)
+		plan, err := s.Plan(specs, n)
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, plan.Requests, requests)
+		less, _ := s.Plan(specs, n-2*alloc.MiB)
+		assert.Less(t, less.Requests, requests)
+		fraction, lower, upper, err := s.Fraction(serving.SGLangStart{Memory: gpu, Weights: weights}, n)
+		require.NoError(t, err)
+		assert.Less(t, lower, fraction)
+		assert.Less(t, fraction, upper)
+		b, err := s.Start(serving.SGLangStart{Memory: gpu, Weights: weights, Fraction: fraction})
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, b.Pools.Bytes, n)
+		sure, err := s.Start(serving.SGLangStart{Memory: gpu, Weights: weights, Fraction: upper})
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, sure.Pools.Lower, n)
+	}
+	_, err = serving.SGLang{Context: 8192, MaxRequests: 3}.PoolsFor(specs, 4)
+	require.ErrorContains(t, err, "whatever the memory")
+
+	for want, start := range map[string]serving.SGLangStart{
+		"a GPU of 0 B": {}, "a Fraction of 1.5": {Memory: gpu, Fraction: 1.5}, "a size is negative": {Memory: gpu, Weights: -1},
+	} {
+		_, err := s.Start(start)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// By hand, from the rules of SGLang 0.5.23's source.
+func TestSGLangSettings(t *testing.T) {
+	specs := specsOf(t, "gpt-oss-20b")
+	budget := 10 * alloc.GiB
+	s := serving.SGLang{ModelType: "gpt_oss", Context: 131072}
+	plan, err := s.Plan(specs, budget)
+	require.NoError(t, err)
+	assert.Equal(t, 1, plan.Requests, "242,725 tokens, and 194,180 of windows")
+
+	s.NoRadixCache, s.MaxRequests, s.Page = true, 16, 64
+	plan, err = s.Plan(specs, budget)
+	require.NoError(t, err)
+	assert.EqualValues(t, 16*(128+128+128)+2*8192+64, plan.WindowTokens, "what 16 requests may hold, two chunks of prompts, and a page")
+	assert.EqualValues(t, (int64(budget)-plan.WindowTokens*24576)/24576/64*64, plan.Tokens)
+	assert.Equal(t, 3, plan.Requests)
+
+	s = serving.SGLang{ModelType: "gpt_oss", Context: 1 << 20}
+	plan, err = s.Plan(specs, budget)
+	var small *serving.TooSmallError
+	require.ErrorAs(t, err, &small)
+	assert.EqualValues(t, plan.Tokens, small.Longest)
+	assert.Greater(t, small.Needed, budget)
+
+	hybrid := specsOf(t, "qwen3-next-80b")
+	plan, err = serving.SGLang{Context: 8192, StateSlots: 40}.Plan(hybrid, budget)
+	require.NoError(t, err)
+	assert.Equal(t, 40, plan.StateSlots)
+	assert.Equal(t, (int64(budget)-41*int64(plan.StateBytes))/24576, plan.Tokens)
+	assert.Equal(t, 8, plan.MaxRequests, "five slots each")
+	plan, err = serving.SGLang{Context: 8192, StateType: alloc.BFloat16}.Plan(hybrid, budget)
+	require.NoError(t, err)
+	assert.EqualValues(t, 36*(8192*3*2+32*128*128*2), plan.StateBytes)
+	plan, err = serving.SGLang{Context: 8192, DraftLayers: 1}.Plan(hybrid, budget)
+	require.NoError(t, err)
+	assert.EqualValues(t, 24576+24576/12, plan.BytesPerToken)
+
+	for want, s := range map[string]serving.SGLang{
+		"Context is 0":          {},
+		"KVType is \"int3\"":    {Context: 1, KVType: "int3"},
+		"StateBuffer is \"x\"":  {Context: 1, StateBuffer: "x"},
+		"a setting is negative": {Context: 1, Page: 1, DraftLayers: -1},
+		"a setting is above":    {Context: 1 << 30},
+		"WindowRatio is 2":      {Context: 1, WindowRatio: 2},
+		"needs MaxRequests":     {Context: 1, DraftTokens: 2},
+	} {
+		_, err := s.Plan(hybrid, budget)
+		require.ErrorContains(t, err, want)
+	}
+	_, err = serving.SGLang{Context: 1}.Plan(nil, budget)
+	require.ErrorContains(t, err, "0 layers")
 }

@@ -74,7 +74,7 @@ func (v VLLM) Fraction(s VLLMStart, cache alloc.Bytes) (fraction, lower, upper f
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	of := func(needs alloc.Bytes) float64 { return math.Ceil(float64(needs+cache)/float64(s.Memory)*1000) / 1000 }
+	of := func(needs alloc.Bytes) float64 { return ceilThousandth(float64(needs+cache) / float64(s.Memory)) }
 	needs := b.needs()
 	return of(needs.Bytes), of(needs.Lower), of(needs.Upper), nil
 }
@@ -101,3 +101,6 @@ func (v VLLM) profile(s VLLMStart) estimate.Value {
 	logits := alloc.Bytes(min(cmp.Or(s.Requests, 256), cmp.Or(v.MaxBatchedTokens, 8192))) * alloc.Bytes(s.Vocab)
 	return estimate.Value{Bytes: max(s.Step, 14*logits), Lower: max(s.Step*7/10, 6*logits), Upper: max(s.Step*3/2, 40*logits)}
 }
+
+// ceilThousandth rounds a fraction up as people write it.
+func ceilThousandth(f float64) float64 { return math.Ceil(f*1000) / 1000 }
