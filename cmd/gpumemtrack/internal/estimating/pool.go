@@ -62,7 +62,7 @@ func device(o estimateOptions) gpu {
 }
 
 // poolEngines are the engines whose pools are planned.
-var poolEngines = map[string]func(o estimateOptions, m poolModel) (*pool, error){"vllm": vllmPool}
+var poolEngines = map[string]func(o estimateOptions, m poolModel) (*pool, error){"vllm": vllmPool, "sglang": sglangPool}
 
 func mapKeys[K comparable, V any](m map[K]V) func(func(K) bool) {
 	return func(yield func(K) bool) {
@@ -76,11 +76,13 @@ func mapKeys[K comparable, V any](m map[K]V) func(func(K) bool) {
 
 // poolModel is the model whose requests are served.
 type poolModel struct {
-	specs  []serving.CacheSpec
-	dtype  alloc.DType // in which it computes
-	tokens int         // of a request, at most
-	report *estimate.Report
-	step   alloc.Bytes // that a step takes beside weights and cache
+	specs []serving.CacheSpec
+	// modelType is the model_type of config.json; "" if it is not known.
+	modelType string
+	dtype     alloc.DType // in which it computes
+	tokens    int         // of a request, at most
+	report    *estimate.Report
+	step      alloc.Bytes // that a step takes beside weights and cache
 	// Weights on one GPU. Engines divide nearly all: what the estimate of a step leaves whole is the most that is whole.
 	weights, weightsUpper alloc.Bytes
 }
@@ -190,7 +192,7 @@ func poolOf(name string, o estimateOptions) (poolModel, *estimated, error) {
 	if err != nil {
 		return poolModel{}, nil, err
 	}
-	m := poolModel{specs: specs, dtype: cmp.Or(e.computes, alloc.BFloat16), tokens: e.Context, report: report}
+	m := poolModel{specs: specs, modelType: modelType(e.pooled), dtype: cmp.Or(e.computes, alloc.BFloat16), tokens: e.Context, report: report}
 	m.step = alloc.Bytes(width) * alloc.Bytes(stepTokens(o)) * alloc.Bytes(m.dtype.Bits()/8)
 	held := func(r *estimate.Report) alloc.Bytes { return r.Inference.Weights + r.Inference.Buffers }
 	m.weights = held(report)

@@ -106,6 +106,43 @@ func TestEstimatePoolOfConfig(t *testing.T) {
 	}
 }
 
+// SGLang divides the same memory by other rules.
+func TestEstimatePoolOfSGLang(t *testing.T) {
+	type planned struct {
+		Pool struct {
+			Fraction float64                `json:"memory_fraction"`
+			Budget   *serving.SGLangBudget  `json:"budget"`
+			Plan     *serving.SGLangPlan    `json:"plan"`
+			Lower    *poolHolds             `json:"at_least"`
+			Asked    *poolAsked             `json:"asked"`
+			TooSmall *serving.TooSmallError `json:"too_small"`
+		} `json:"pool"`
+	}
+	ask := func(args string, code int) (p planned) {
+		t.Helper()
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, code, run(strings.Fields("estimate "+args+" --json"), nil, &stdout, &stderr), stderr.String())
+		require.NoError(t, json.Unmarshal(stdout.Bytes(), &p))
+		return p
+	}
+	const base = "gpt-oss-20b --engine sglang --gpu h100 --max-model-len 32768 "
+	p := ask(base, 0)
+	assert.InDelta(t, 0.83, p.Pool.Fraction, 0.02)
+	assert.InDelta(t, 12*8*128*2*1.8, p.Pool.Plan.BytesPerToken, 1e-6, "layers with a window have a pool of their own")
+	assert.LessOrEqual(t, p.Pool.Lower.Requests, p.Pool.Plan.Requests)
+	exact := ask("llama-3-8b --engine sglang --kv-cache-memory 40GiB --max-model-len 8192 --block-size 64", 0)
+	assert.EqualValues(t, 327680, exact.Pool.Plan.Tokens)
+	assert.Nil(t, exact.Pool.Budget)
+
+	some := ask(base+"--requests 20", 0)
+	again := ask(base+"--memory-fraction "+fractionText(*some.Pool.Asked.FractionUpper), 0)
+	assert.GreaterOrEqual(t, again.Pool.Lower.Requests, 20)
+	assert.Nil(t, ask(base+"--requests 4000", cli.ExitUnfit).Pool.Asked.Fraction)
+	few := ask("llama-3-8b --engine sglang --gpu 4090 --max-model-len 8192", cli.ExitUnfit)
+	assert.Equal(t, alloc.GiB, few.Pool.TooSmall.Needed)
+	assert.Positive(t, few.Pool.TooSmall.Longest)
+}
+
 func TestPoolText(t *testing.T) {
 	for args, want := range map[string][]string{
 		"llama-3-8b --engine vllm --gpu h100 --memory-fraction 0.92": {
@@ -113,8 +150,13 @@ func TestPoolText(t *testing.T) {
 			"profile run (estimate)", "tokens, as vLLM prints them", "Group of blocks: 32 layers, full; 16 tokens each, 512 for a request", "0.01 more of --memory-fraction holds",
 			"Assumed, as not given: --max-model-len 8192; --max-requests 1024",
 		},
-		"llama-3-8b --engine vllm --gpu h100 --max-model-len 8192 --requests 20":  {"20 requests of 8,192 tokens need a cache of 20.0 GiB: they fit with --memory-fraction 0.4"},
-		"llama-3-8b --engine vllm --gpu h100 --max-model-len 8192 --requests 500": {"500 requests of 8,192 tokens need a cache of 500.0 GiB, which no fraction leaves", "do not fit, whatever the fraction: the longest of which so many fit have"},
+		"qwen3-next-80b-a3b --engine sglang --gpu h200 --tp 2 --max-model-len 32768 --engine-version 0.5.20": {
+			"SGLang 0.5.20 on 2 x H200", "tokens fit at once", "SGLang prints max_total_num_tokens=", "slots of recurrent states", "The rules are those of SGLang 0.5.23", "0.01 more of --memory-fraction holds",
+		},
+		"llama-3-8b --engine sglang --gpu 4090 --max-model-len 8192":                {"Not one request of 8,192 tokens fits", "One request of 8,192 tokens fits with --memory-fraction 0.7"},
+		"gpt-oss-20b --engine sglang --gpu h100 --max-model-len 8192 --requests 20": {"20 requests of 8,192 tokens need pools of", "they fit with --memory-fraction"},
+		"llama-3-8b --engine vllm --gpu h100 --max-model-len 8192 --requests 20":    {"20 requests of 8,192 tokens need a cache of 20.0 GiB: they fit with --memory-fraction 0.4"},
+		"llama-3-8b --engine vllm --gpu h100 --max-model-len 8192 --requests 500":   {"500 requests of 8,192 tokens need a cache of 500.0 GiB, which no fraction leaves", "do not fit, whatever the fraction: the longest of which so many fit have"},
 		"llama-3-8b --engine vllm --gpu 3090 --max-model-len 32768 --max-requests 1 --memory-fraction 0.7": {
 			"Not one request of 32,768 tokens fits", "the longest that fits has", "One request of 32,768 tokens fits with --memory-fraction 0.8",
 		},
@@ -129,8 +171,8 @@ func TestPoolText(t *testing.T) {
 
 func TestPoolFlags(t *testing.T) {
 	for args, want := range map[string]string{
-		"llama-3-8b --max-model-len 8192 --gpu h100":                                           "--max-model-len needs --engine vllm",
-		"llama-3-8b --engine llama.cpp --requests 3 --gpu h100":                                "--requests needs --engine vllm",
+		"llama-3-8b --max-model-len 8192 --gpu h100":                                           "--max-model-len needs --engine sglang or --engine vllm",
+		"llama-3-8b --engine llama.cpp --requests 3 --gpu h100":                                "--requests needs --engine sglang or --engine vllm",
 		"llama-3-8b --engine vllm --enforce-eager --gpu h100":                                  "--enforce-eager is about a server's cache: give --max-model-len too",
 		"llama-3-8b --engine vllm --max-model-len 8192":                                        "give --gpu, such as h100",
 		"llama-3-8b --engine vllm --max-model-len 0 --gpu h100":                                "--max-model-len 0: want 1 to",

@@ -30,7 +30,7 @@ func vllmPool(o estimateOptions, m poolModel) (*pool, error) {
 	v := vllmSettings(o, m)
 	start, usual := vllmStart(o, m, v)
 	release := cmp.Or(o.engine.release, serving.VLLMVersion)
-	out := &pool{title: fmt.Sprintf("%s %s on %s", o.engine.Title, release, vllmDevices(g, v)), usual: usual}
+	out := &pool{title: fmt.Sprintf("%s %s on %s", o.engine.Title, release, devices(g, max(1, v.Tensor)*max(1, v.Pipeline))), usual: usual}
 	if p.requests > 0 {
 		return out, out.vllmAsked(v, start, m, p.requests)
 	}
@@ -100,13 +100,13 @@ func vllmStart(o estimateOptions, m poolModel, v serving.VLLM) (s serving.VLLMSt
 	return s, usual
 }
 
-// vllmDevices names the GPUs.
-func vllmDevices(g gpu, v serving.VLLM) string {
+// devices names a number of GPUs.
+func devices(g gpu, n int) string {
 	title := g.title
 	if g.memory > 0 {
 		title = fmt.Sprintf("%s (%v)", g.title, g.memory)
 	}
-	if n := max(1, v.Tensor) * max(1, v.Pipeline); n > 1 {
+	if n > 1 {
 		return fmt.Sprintf("%d x %s", n, title)
 	}
 	return title

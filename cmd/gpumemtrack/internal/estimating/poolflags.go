@@ -23,12 +23,12 @@ type poolOptions struct {
 
 func (o *poolOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.Float64Var(&o.fraction, "memory-fraction", 0, "with --engine: `FRACTION` of the GPU that the server takes, vLLM's --gpu-memory-utilization (default: the engine's)")
+	flags.Float64Var(&o.fraction, "memory-fraction", 0, "with --engine: `FRACTION` of the GPU that the server takes, vLLM's --gpu-memory-utilization, SGLang's --mem-fraction-static (default: the engine's)")
 	flags.IntVar(&o.tokens, "max-model-len", 0, "with --engine: the most tokens `N` of a request, prompt and answer together (default: the model's)")
 	flags.IntVar(&o.requests, "requests", 0, "with --engine: find the fraction for `N` requests of --max-model-len tokens at once")
 	flags.Var(cli.SizeFlag(&o.cache), "kv-cache-memory", "with --engine: `SIZE` of the cache, in place of what the fraction leaves")
-	flags.IntVar(&o.most, "max-requests", 0, "with --engine: the most requests `N` that the server runs at once, vLLM's --max-num-seqs (default: the engine's)")
-	flags.IntVar(&o.block, "block-size", 0, "with --engine vllm: `N` tokens in a block of the cache (default: the attention backend's)")
+	flags.IntVar(&o.most, "max-requests", 0, "with --engine: the most requests `N` that the server runs at once, vLLM's --max-num-seqs, SGLang's --max-running-requests (default: the engine's)")
+	flags.IntVar(&o.block, "block-size", 0, "with --engine: `N` tokens in a block of the cache, SGLang's --page-size (default: the attention backend's)")
 	flags.BoolVar(&o.noPrefix, "no-prefix-caching", false, "with --engine: requests share no part of the cache")
 	flags.BoolVar(&o.eager, "enforce-eager", false, "with --engine: no CUDA graphs")
 	flags.IntVar(&o.drafted, "draft-tokens", 0, "with --engine: `N` tokens are drafted at once by one layer more, as in multi-token prediction")
@@ -41,7 +41,7 @@ var (
 )
 
 // poolHelp explains them.
-const poolHelp = `With --engine vllm and one of --max-model-len, --memory-fraction, --requests and
+const poolHelp = `With --engine vllm or sglang and one of --max-model-len, --memory-fraction, --requests and
 --kv-cache-memory the answer is how many requests the server holds at once, by
 the engine's own rules: the memory that is left for its cache on the GPU of
 --gpu, the blocks that it cuts that into, and the tokens that it prints.`

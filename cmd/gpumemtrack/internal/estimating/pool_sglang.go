@@ -1,0 +1,164 @@
+package estimating
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/estimate/serving"
+	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
+)
+
+// sglangPool plans the pools of SGLang.
+func sglangPool(o estimateOptions, m poolModel) (*pool, error) {
+	g, p := device(o), o.pool
+	switch {
+	case o.training.pipeline > 1:
+		return nil, cli.UsageError("estimate: --pipeline: the pools of SGLang are planned for one stage: leave it out")
+	case p.eager:
+		return nil, cli.UsageError("estimate: --enforce-eager is about vLLM: SGLang has no memory for CUDA graphs in its fraction")
+	}
+	s := serving.SGLang{
+		ModelType: m.modelType, Context: m.tokens, Page: p.block, Tensor: o.tp, DType: m.dtype, KVType: p.kvType, NoRadixCache: p.noPrefix, MaxRequests: p.most,
+		ChunkedPrefill: stepTokens(o), DraftTokens: p.drafted,
+	}
+	if p.drafted > 0 {
+		s.DraftLayers = 1
+	}
+	latent := slices.ContainsFunc(m.specs, func(s serving.CacheSpec) bool { return s.Kind == serving.Latent })
+	start := serving.SGLangStart{Memory: g.memory, Fraction: p.fraction, Weights: m.weights, WeightsUpper: m.weightsUpper, Latent: latent}
+	release := cmp.Or(o.engine.release, serving.SGLangVersion)
+	out := &pool{title: fmt.Sprintf("%s %s on %s, requests of up to %s tokens", o.engine.Title, release, devices(g, o.tp), text.Grouped(m.tokens))}
+	if release != serving.SGLangVersion {
+		out.lines = append(out.lines, "The rules are those of SGLang "+serving.SGLangVersion+".")
+	}
+	if p.requests > 0 {
+		return out, out.sglangAsked(s, start, m, p.requests)
+	}
+	pools := exactly(p.cache)
+	if p.cache == 0 {
+		b, err := s.Start(start)
+		if err != nil {
+			return nil, err
+		}
+		pools = b.Pools
+		if p.fraction == 0 {
+			out.usual = []string{"--memory-fraction", fractionText(b.Fraction)}
+		}
+		out.sglangBudget(b)
+	}
+	plan, err := s.Plan(m.specs, pools.Bytes)
+	if small := tooSmall(err); small != nil {
+		out.TooSmall, out.err = small, small
+		out.answer = fmt.Sprintf("Not one request of %s tokens fits: %s is the longest.", text.Grouped(m.tokens), text.Grouped(small.Longest))
+	} else if err != nil {
+		return nil, cli.UsageError("estimate: %w", err)
+	}
+	out.Plan = plan
+	lower, _ := s.Plan(m.specs, pools.Lower)
+	upper, _ := s.Plan(m.specs, pools.Upper)
+	out.Lower = &poolHolds{pools.Lower, lower.Tokens, lower.Requests}
+	out.Upper = &poolHolds{pools.Upper, upper.Tokens, upper.Requests}
+	out.holdsSGLang(plan, lower, upper, m.tokens)
+	if out.err == nil {
+		out.answer = fmt.Sprintf("%s of %s tokens fit at once%s; SGLang prints max_total_num_tokens=%d.", requests(plan.Requests), text.Grouped(m.tokens), atLeast(plan.Requests, lower.Requests), plan.Tokens)
+	}
+	if p.cache > 0 {
+		return out, nil
+	}
+	if out.err != nil {
+		pools, err := s.PoolsFor(m.specs, 1)
+		if fraction, _, upper, fails := s.Fraction(start, pools); err == nil && fails == nil && fraction <= mostFraction {
+			out.lines = append(out.lines, fmt.Sprintf("One request of %s tokens fits with --memory-fraction %s; %s.", text.Grouped(m.tokens), fractionText(fraction), surely(upper)))
+		}
+	}
+	out.lines = append(out.lines, fractionOfSGLang(start, plan))
+	return out, nil
+}
+
+// fractionOfSGLang says which way to turn the fraction.
+func fractionOfSGLang(start serving.SGLangStart, plan serving.SGLangPlan) string {
+	more := float64(start.Memory) / 100 / plan.BytesPerToken
+	if plan.StateBytes > 0 {
+		more /= 1.9 // the rest is for states
+	}
+	return fmt.Sprintf("0.01 more of --memory-fraction holds %s tokens more. What it leaves must hold activations and CUDA graphs: SGLang does not measure them, and "+
+		"runs out of memory later where it leaves too little.", text.Grouped(int(more)))
+}
+
+// sglangBudget fills in how the memory of the pools comes about.
+func (p *pool) sglangBudget(b serving.SGLangBudget) {
+	p.Fraction, p.Budget = b.Fraction, b
+	p.parts = []poolPart{
+		{"free before loading (estimate)", b.Free}, {fractionText(b.Fraction) + " of it", b.Static}, {"weights", b.Weights}, {"left by loading (estimate)", b.Loading},
+		{"left for the pools", b.Pools},
+	}
+}
+
+// holdsSGLang fills in what the pools hold.
+func (p *pool) holdsSGLang(plan, lower, upper serving.SGLangPlan, tokens int) {
+	row := func(name string, of func(serving.SGLangPlan) int64) {
+		p.holds = append(p.holds, poolRow{name, text.Grouped(of(plan)), text.Grouped(of(lower)), text.Grouped(of(upper))})
+	}
+	p.holds = []poolRow{{name: "a token", value: alloc.Bytes(plan.BytesPerToken).String()}}
+	row("tokens, as SGLang prints them", func(l serving.SGLangPlan) int64 { return l.Tokens })
+	if plan.WindowTokens > 0 {
+		row("tokens of layers with a window", func(l serving.SGLangPlan) int64 { return l.WindowTokens })
+	}
+	if plan.StateBytes > 0 {
+		row(fmt.Sprintf("slots of recurrent states, %v each", plan.StateBytes), func(l serving.SGLangPlan) int64 { return int64(l.StateSlots) })
+	}
+	row("requests at once, however short", func(l serving.SGLangPlan) int64 { return int64(l.MaxRequests) })
+	row(fmt.Sprintf("requests of %s tokens at once", text.Grouped(tokens)), func(l serving.SGLangPlan) int64 { return int64(l.Requests) })
+}
+
+// sglangAsked finds the fraction for a number of requests.
+func (p *pool) sglangAsked(s serving.SGLang, start serving.SGLangStart, m poolModel, n int) error {
+	pools, err := s.PoolsFor(m.specs, n)
+	if err != nil {
+		return cli.UsageError("estimate: %w", err)
+	}
+	fraction, lower, upper, err := s.Fraction(start, pools)
+	if err != nil {
+		return err
+	}
+	p.Asked = &poolAsked{Requests: n, Cache: pools}
+	usual := serving.SGLangFraction(start.Memory, s.Tensor, start.Latent)
+	if fraction > mostFraction {
+		p.answer = fmt.Sprintf("%s of %s tokens need pools of %v, which no fraction leaves.", requests(n), text.Grouped(m.tokens), pools)
+		p.err = fmt.Errorf("%s of %s tokens do not fit, whatever the fraction", requests(n), text.Grouped(m.tokens))
+		return nil
+	}
+	p.Asked.Fraction = &fraction
+	if upper <= mostFraction {
+		p.Asked.FractionUpper = &upper
+	}
+	p.answer = fmt.Sprintf("%s of %s tokens need pools of %v: they fit with --memory-fraction %s; %s may be enough, %s.", requests(n), text.Grouped(m.tokens), pools, fractionText(fraction), fractionText(lower), surely(upper))
+	if fraction > usual {
+		p.lines = append(p.lines, fmt.Sprintf("SGLang's own fraction on this GPU is %s: a larger one leaves less to activations and CUDA graphs, which it does not measure.", fractionText(usual)))
+	}
+	start.Fraction = fraction
+	b, err := s.Start(start)
+	p.sglangBudget(b)
+	return err
+}
+
+// modelType returns the model_type of a model's config.json; "" if it has none.
+func modelType(of any) string {
+	switch m := of.(type) {
+	case interface{ Architecture() (string, error) }:
+		name, _ := m.Architecture()
+		return name
+	case zoo.Model:
+		var config struct {
+			Type string `json:"model_type"`
+		}
+		_ = json.Unmarshal(m.Config, &config)
+		return config.Type
+	}
+	return ""
+}
