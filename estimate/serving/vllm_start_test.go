@@ -56,3 +56,30 @@ func TestVLLMStart(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+// What start-up logs print as "Available KV cache memory" is within the bounds. The first answers took 100 MiB outside of PyTorch.
+func TestVLLMStartPublished(t *testing.T) {
+	for _, c := range []struct {
+		source          string
+		v               serving.VLLM
+		memory, weights float64 // GiB
+		fraction        float64
+		width, vocab    int
+		eager           bool
+		logged, first   float64 // GiB
+	}{
+		{"myoceane.fr, gpt-oss-20b on an A100", serving.VLLM{Version: "0.19.0", MaxBatchedTokens: 2048}, 79.25, 13.72, 0.65, 40320, 201088, false, 36.56, 37.02},
+		{"myoceane.fr, Gemma 4 26B-A4B on an A100", serving.VLLM{Version: "0.19.0", MaxBatchedTokens: 2048}, 79.25, 48.5, 0.9, 37696, 262144, true, 21.5, 21.85},
+		{"ilseokoh/vllm-gce, Llama 3.1 8B on an A100 of 40 GB", serving.VLLM{Version: "0.15.1", MaxBatchedTokens: 8192}, 39.5, 14.99, 0.9, 51200, 128256, false, 19.28, 19.68},
+	} {
+		gibs := func(n float64) alloc.Bytes { return alloc.Bytes(n * float64(alloc.GiB)) }
+		b, err := c.v.Start(serving.VLLMStart{
+			Memory: gibs(c.memory), Fraction: c.fraction, Weights: gibs(c.weights), Step: alloc.Bytes(c.width * c.v.MaxBatchedTokens * 2), Vocab: c.vocab, Requests: 256, Eager: c.eager,
+		})
+		require.NoError(t, err)
+		assert.InEpsilon(t, c.logged, gib(b.Cache.Bytes), 0.02, c.source)
+		assert.Greater(t, gib(b.Cache.Upper), c.logged, c.source)
+		assert.Less(t, gib(b.Cache.Lower), c.logged, c.source)
+		assert.InDelta(t, c.first, gib(b.Cache.Bytes)+0.195, 0.02, c.source)
+	}
+}

@@ -69,12 +69,12 @@ var gpus = []gpu{
 	{"a6000", "RTX A6000", 4740 * hundredth, "ampere", true},        // PrimeIntellect-ai/prime-rl's benchmarks; older drivers 47.54
 	{"h100", "H100", 7911 * hundredth, "hopper", true},              // vllm-project/vllm#27508
 	{"a100", "A100 (80 GB)", 7925 * hundredth, "ampere", true},      // levihsu/OOTDiffusion#235
-	{"h100nvl", "H100 NVL", 94 * gigabyte, "hopper", false},
 	{"h20", "H20", 96 * gigabyte, "hopper", false},
 	{"gh200", "GH200", 96 * gigabyte, "hopper", false},
-	{"pro6000", "RTX PRO 6000 Blackwell", 96 * gigabyte, "blackwell", false},
-	{"h200", "H200", 141 * gigabyte, "hopper", true},
-	{"b200", "B200", 180 * gigabyte, "blackwell", true},
+	{"h100nvl", "H100 NVL", 9310 * hundredth, "hopper", false},                  // as most reports quote
+	{"pro6000", "RTX PRO 6000 Blackwell", 9497 * hundredth, "blackwell", false}, // as most reports quote
+	{"h200", "H200", 13980 * hundredth, "hopper", true},                         // as most reports quote: more than its data sheet has
+	{"b200", "B200", 17835 * hundredth, "blackwell", true},                      // pytorch/ao#4002
 	{"b300", "B300", 288 * gigabyte, "blackwell", true},
 }
 

@@ -196,15 +196,19 @@ func poolOf(name string, o estimateOptions) (poolModel, *estimated, error) {
 	m.step = alloc.Bytes(width) * alloc.Bytes(stepTokens(o)) * alloc.Bytes(m.dtype.Bits()/8)
 	held := func(r *estimate.Report) alloc.Bytes { return r.Inference.Weights + r.Inference.Buffers }
 	m.weights = held(report)
+	packed := float64(m.weights) / float64(max(1, report.Params.Count)*int64(m.dtype.Bits()/8))
 	if gpus := alloc.Bytes(o.tp * o.training.pipeline); gpus > 1 {
 		o.tp, o.training.pipeline = 1, 1
 		whole, err := poolReport(name, o, &estimated{options: o})
 		if err != nil {
 			return m, e, err
 		}
-		quantized := float64(held(whole)) / float64(max(1, whole.Params.Count)*int64(m.dtype.Bits()/8))
-		m.weightsUpper = max(alloc.Bytes(float64(m.weights)*min(1, quantized)), held(whole)/gpus)
+		packed = float64(held(whole)) / float64(max(1, whole.Params.Count)*int64(m.dtype.Bits()/8))
+		m.weightsUpper = max(alloc.Bytes(float64(m.weights)*min(1, packed)), held(whole)/gpus)
 		m.weights = held(whole) / gpus
+	}
+	if packed < 0.95 { // kernels pad quantized weights, and hold some in another form
+		m.weightsUpper = max(m.weightsUpper, m.weights+m.weights/10)
 	}
 	return m, e, nil
 }

@@ -91,6 +91,15 @@ func TestEstimatePoolOnSeveralGPUs(t *testing.T) {
 	assert.GreaterOrEqual(t, p.Pool.Budget.Weights.Upper, p.Pool.Budget.Weights.Bytes)
 }
 
+// A start-up log of vLLM 0.19 has 13.72 GiB of weights and leaves 36.56 GiB for the cache: kernels pad weights in MXFP4.
+func TestEstimatePoolOfQuantized(t *testing.T) {
+	p := poolJSON(t, "gpt-oss-20b --engine vllm --engine-version 0.19.0 --gpu a100 --max-model-len 131072 --memory-fraction 0.65", 0)
+	weights, logged := p.Pool.Budget.Weights, 1372*alloc.GiB/100
+	assert.Less(t, weights.Bytes, logged)
+	assert.Greater(t, weights.Upper, logged)
+	assert.InEpsilon(t, 36.56*float64(alloc.GiB), float64(p.Pool.Budget.Cache.Bytes), 0.05)
+}
+
 // A config.json says what its layers keep.
 func TestEstimatePoolOfConfig(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.json")
@@ -146,7 +155,7 @@ func TestEstimatePoolOfSGLang(t *testing.T) {
 func TestPoolText(t *testing.T) {
 	for args, want := range map[string][]string{
 		"llama-3-8b --engine vllm --gpu h100 --memory-fraction 0.92": {
-			"Meta-Llama-3-8B: 8,030,261,248 parameters, 15.0 GiB, served by vLLM 0.33.0 on H100 (79.1 GiB)", "55 requests of 8,192 tokens fit at once (at least 50); vLLM prints a cache of 454,752 tokens.",
+			"Meta-Llama-3-8B: 8,030,261,248 parameters, 15.0 GiB, served by vLLM 0.33.0 on H100 (79.1 GiB)", "55 requests of 8,192 tokens fit at once (at least 49); vLLM prints a cache of 453,152 tokens.",
 			"profile run (estimate)", "tokens, as vLLM prints them", "Group of blocks: 32 layers, full; 16 tokens each, 512 for a request", "0.01 more of --memory-fraction holds",
 			"Assumed, as not given: --max-model-len 8192; --max-requests 1024",
 		},
