@@ -71,7 +71,6 @@ func model(layers []nn.Layer, opts []Option) (*Report, error) {
 		return nil, err
 	}
 	r.describe(t)
-	tape.LeaveUnreached(t, own)
 	serve, learn, err := peaks(r, t, own)
 	if err != nil {
 		return nil, err
@@ -309,7 +308,7 @@ func (r *Report) llamaCpp(cfg *setting.Config) {
 	m := &r.Inference
 	m.Input, m.Transient, m.terms = 0, cfg.Compute, nil
 	more := r.offloadLayers(cfg)
-	m.Weights += cfg.Projector
+	m.Weights += cfg.Projector + cfg.Draft
 	m.close("llama.cpp's compute buffer")
 	context, all := contextOf(cfg), m.Peak.Bytes
 	m.Footprint = Footprint{Allocated: Value{Bytes: all}, Reserved: Value{Bytes: all}, Context: context, Device: Value{Bytes: all + context.Bytes}, Needed: Value{Bytes: all + context.Bytes}}
@@ -324,7 +323,13 @@ func (r *Report) llamaCpp(cfg *setting.Config) {
 	m.doubt(ofTensors, "compute buffer", why, cfg.Compute-least, most-cfg.Compute)
 	m.doubt(ofTensors, "layers on the GPU", "releases and batches differ in what they copy there", less, more)
 	m.doubt(ofContext, "CUDA context", contextReason(cfg, context), context.Bytes-context.Lower, context.Upper-context.Bytes)
+	if s := cfg.Sizes; s != nil && s.PerLayer > 0 && r.GPULayers > 0 {
+		m.doubt(ofTensors, "embeddings of each block", "some builds and GPUs hold them, which others leave to the memory of the CPU", 0, s.PerLayer)
+	}
 	r.Notes = append(r.Notes, placed(cfg, r))
+	if cfg.Draft > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%v of the weights are what the model that drafts takes, with its keys, values and compute buffer", cfg.Draft))
+	}
 	if cfg.Projector > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%v of the weights are those of the projector", cfg.Projector))
 		r.Missing = append(r.Missing, "the projector's compute buffer, which grows with the images")

@@ -33,6 +33,8 @@ type served struct {
 	Context, Batch, Slots int // of all slots; --ubatch-size; --parallel
 	Flash, Unified        bool
 	K, V                  llama.GGMLType
+	Rollback              int  // states of recurrent layers that are kept besides the last ones
+	Predicts              bool // the context of the block that predicts
 }
 
 // toMeasure is a model and how it is served.
@@ -74,7 +76,7 @@ func measure(folder, request string) error {
 		return err
 	}
 	params := llama.ModelDefaultParams()
-	params.LoadMode, params.NoAlloc = llama.LoadModeNone, 1
+	params.LoadMode, params.NoAlloc, params.LoadMTP = llama.LoadModeNone, 1, 1
 	model, err := llama.ModelLoadFromFile(m.Path, params)
 	if err != nil {
 		return err
@@ -87,6 +89,10 @@ func measure(folder, request string) error {
 		p.TypeK, p.TypeV, p.FlashAttentionType = s.K, s.V, llama.FlashAttentionTypeDisabled
 		if s.Flash {
 			p.FlashAttentionType = llama.FlashAttentionTypeEnabled
+		}
+		p.NRsSeq = uint32(s.Rollback)
+		if s.Predicts {
+			p.CtxType = llama.ContextTypeMTP
 		}
 		if p.KVUnified = 0; s.Unified {
 			p.KVUnified = 1
@@ -142,14 +148,16 @@ func measured(t *testing.T, folder string, m toMeasure) []sizes {
 
 // settings are those with which each model is served.
 var settings = []served{
-	{4096, 512, 1, true, false, f16, f16},
-	{4096, 512, 1, false, false, f16, f16},
-	{8192, 2048, 1, true, false, f16, f16},
-	{32768, 512, 4, true, false, f16, f16},
-	{32768, 512, 4, true, true, f16, f16},
-	{8192, 128, 1, true, false, q8, q8},
-	{2048, 512, 4, false, false, f16, f16},
-	{16384, 1024, 2, true, true, q8, q4},
+	{4096, 512, 1, true, false, f16, f16, 0, false},
+	{4096, 512, 1, false, false, f16, f16, 0, false},
+	{8192, 2048, 1, true, false, f16, f16, 0, false},
+	{32768, 512, 4, true, false, f16, f16, 0, false},
+	{32768, 512, 4, true, true, f16, f16, 0, false},
+	{8192, 128, 1, true, false, q8, q8, 0, false},
+	{2048, 512, 4, false, false, f16, f16, 0, false},
+	{16384, 1024, 2, true, true, q8, q4, 0, false},
+	{16384, 512, 1, true, true, f16, f16, 3, false},
+	{16384, 512, 1, true, true, f16, f16, 3, true},
 }
 
 // The types of keys and values.
@@ -164,7 +172,7 @@ func estimated(t *testing.T, path string, s served, backend string) (kv, compute
 	cache, err := file.Cache(s.Slots, s.Context/s.Slots)
 	require.NoError(t, err)
 	cache.Keys, cache.Values = typeNames[s.K], typeNames[s.V]
-	by := llamacpp.Server{Slots: "apart", Batch: s.Batch, FlashAttention: s.Flash, Backend: backend}
+	by := llamacpp.Server{Slots: "apart", Batch: s.Batch, FlashAttention: s.Flash, Backend: backend, Drafts: s.Rollback, Predicts: s.Predicts}
 	if s.Unified {
 		by.Slots = "unified"
 	}
@@ -225,6 +233,11 @@ func TestEstimate(t *testing.T) {
 				continue
 			}
 			kv, compute, least, most := estimated(t, path, settings[i], "cpu")
+			if without := settings[i]; without.Predicts { // the estimate is of both contexts, and what was measured of the second
+				without.Predicts = false
+				mainKV, main, mainLeast, mainMost := estimated(t, path, without, "cpu")
+				kv, compute, least, most = kv-mainKV, compute-main, least-mainLeast, most-mainMost
+			}
 			of.add(kv, compute, least, most, is)
 			all.add(kv, compute, least, most, is)
 			t.Logf("%s %d: keys and values %d (%d allocated), compute buffer %d (%d allocated)", m.architecture, i, kv, is.KV, compute, is.Compute)

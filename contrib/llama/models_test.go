@@ -123,12 +123,20 @@ var smallModels = []smallModel{
 		[]string{kda + mlp, kda + expertsOf + shared + chosen, kda + expertsOf + shared + chosen, "attn_norm 1024, attn_q 1024 1536, attn_kv_a_mqa 1024 288, attn_kv_a_norm 256, attn_k_b 64 256 16, attn_v_b 256 64 16, attn_output 1024 1024," + expertsOf + shared + chosen}},
 	{"nemotron_h_moe", with(mamba2Keys, sharedKeys, map[string]any{"attention.layer_norm_epsilon": float32(1e-5), "attention.head_count_kv": []int{0, 0, 4, 0}, "feed_forward_length": []int{0, 512, 0, 512}}), "output 1024 4096",
 		[]string{mamba2Of, nemotronMoE, attention, nemotronMoE}},
+	{"qwen35 with a block that predicts", with(wide, map[string]any{"nextn_predict_layers": 1, "rope.dimension_count": 64, "rope.dimension_sections": []int{11, 11, 10, 0}, "ssm.conv_kernel": 4, "ssm.state_size": 128, "ssm.group_count": 4, "ssm.time_step_rank": 8, "ssm.inner_size": 1024, "full_attention_interval": 4}), "output 1024 4096",
+		append(slices.Repeat([]string{"attn_norm 1024, post_attention_norm 1024, attn_qkv 1024 2048, attn_gate 1024 1024, ssm_conv1d 4 2048, ssm_dt.bias 8, ssm_a! 8, ssm_beta 1024 8, ssm_alpha 1024 8, ssm_norm 128, ssm_out 1024 1024," + plainQwen}, 3),
+			"attn_norm 1024, post_attention_norm 1024, attn_q 1024 4096, attn_k 1024 512, attn_v 1024 512, attn_output 2048 1024, attn_q_norm 128, attn_k_norm 128,"+plainQwen,
+			"attn_norm 1024, post_attention_norm 1024, attn_q 1024 4096, attn_k 1024 512, attn_v 1024 512, attn_output 2048 1024, attn_q_norm 128, attn_k_norm 128,"+plainQwen+predicts)},
+	{"glm4moe with a block that predicts", with(sharedKeys, map[string]any{"leading_dense_block_count": 1, "nextn_predict_layers": 1}), "output 1024 4096",
+		append([]string{attention + strings.Replace(mlp, "ffn_norm", "post_attention_norm", 1)}, slices.Repeat([]string{attention + qkvBias + strings.Replace(expertsOf, "ffn_norm", "post_attention_norm", 1) + shared + chosen}, 2)[0], attention+qkvBias+strings.Replace(expertsOf, "ffn_norm", "post_attention_norm", 1)+shared+chosen,
+			attention+qkvBias+strings.Replace(expertsOf, "ffn_norm", "post_attention_norm", 1)+shared+chosen+predicts)},
 }
 
 const (
 	ungrouped   = "attn_norm 1024, attn_q 1024 1024, attn_k 1024 1024, attn_v 1024 1024, attn_output 1024 1024,"
 	latent      = "attn_norm 1024, attn_q_a 1024 512, attn_q_a_norm 512, attn_q_b 512 1536, attn_kv_a_mqa 1024 288, attn_kv_a_norm 256, attn_k_b 64 256 16, attn_v_b 256 64 16, attn_output 1024 1024,"
 	wholeLatent = "attn_norm 1024, attn_q_a 1024 512, attn_q_a_norm 512, attn_q_b 512 1536, attn_kv_a_mqa 1024 288, attn_kv_a_norm 256, attn_kv_b 256 2048, attn_output 1024 1024,"
+	predicts    = "nextn.eh_proj.weight 2048 1024, nextn.enorm.weight 1024, nextn.hnorm.weight 1024, nextn.shared_head_norm.weight 1024"
 	plainMLP    = "ffn_up 1024 2816, ffn_up.bias 2816, ffn_down 2816 1024, ffn_down.bias 1024,"
 	gemma4      = "post_attention_norm 1024, post_ffw_norm 1024, layer_output_scale 1, inp_gate 1024 64, proj 64 1024, post_norm 1024"
 	kda         = "attn_norm 1024, ssm_conv1d_q 4 1 2048, ssm_conv1d_k 4 1 2048, ssm_conv1d_v 4 1 2048, attn_q 1024 2048, attn_k 1024 2048, attn_v 1024 2048, ssm_f_a 1024 128, ssm_f_b 128 2048, ssm_beta 1024 16, ssm_a! 1 16, ssm_dt.bias 2048, ssm_g_a 1024 128, ssm_g_b 128 2048, ssm_norm 128, attn_output 2048 1024,"

@@ -13,6 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
+	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 )
 
 // blocksGGUF has the tensors of each block, each given by its name and dimensions, and those outside of them.
@@ -178,4 +179,32 @@ func together(opts ...estimate.Option) estimate.Option {
 			o.Apply(c)
 		}
 	})
+}
+
+// Blocks that predict further tokens are the last ones of a file. They are none of the model's own, and attend where they run.
+func TestGGUFWithBlocksThatPredict(t *testing.T) {
+	const delta = "attn_norm 64,post_attention_norm 64,attn_qkv 64 160,attn_gate 64 96,ssm_conv1d 4 160,ssm_dt.bias 6,ssm_a 6,ssm_beta 64 6,ssm_alpha 64 6,ssm_norm 16,ssm_out 96 64,ffn_gate 64 96,ffn_up 64 96,ffn_down 96 64"
+	const full = "attn_norm 64,post_attention_norm 64,attn_q 64 128,attn_k 64 32,attn_v 64 32,attn_output 64 64,attn_q_norm 16,attn_k_norm 16,ffn_gate 64 96,ffn_up 64 96,ffn_down 96 64"
+	keys := []ggufKey{{"general.architecture", "qwen35"}, {"tokenizer.ggml.tokens", []string{"a", "b", "c", "d"}}}
+	for name, n := range map[string]uint32{"embedding_length": 64, "block_count": 5, "feed_forward_length": 96, "attention.head_count": 4, "attention.head_count_kv": 2, "attention.key_length": 16, "nextn_predict_layers": 1,
+		"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 2, "ssm.time_step_rank": 6, "ssm.inner_size": 96} {
+		keys = append(keys, ggufKey{"qwen35." + name, n})
+	}
+	c, err := ReadFile(writeFile(t, "nextn.gguf", blocksGGUF(keys, "token_embd 64 4,output_norm 64,output 64 4", delta, delta, delta, full, full+",nextn.eh_proj.weight 128 64,nextn.enorm.weight 64,nextn.hnorm.weight 64")))
+	require.NoError(t, err)
+	cache, err := c.Cache(1, 256)
+	require.NoError(t, err)
+	assert.Equal(t, 1, cache.Layers)
+	served := func(by llamacpp.Server) estimate.Memory {
+		o, err := c.Served(cache, by)
+		require.NoError(t, err)
+		r, err := c.Report(o)
+		require.NoError(t, err)
+		return r.Inference
+	}
+	plain, drafts := served(llamacpp.Server{}), served(llamacpp.Server{Drafts: 3, Predicts: true})
+	const keysOfBlock, states = 2 * 2 * 32 * 256, 3 * 4 * (160*3 + 6*16*16)
+	assert.EqualValues(t, keysOfBlock+states, plain.Cache)
+	assert.EqualValues(t, 2*keysOfBlock+4*states, drafts.Cache)
+	assert.Greater(t, drafts.Transient, plain.Transient)
 }

@@ -533,6 +533,9 @@ func (c *File) ggufSizes() (setting.LayerSizes, error) {
 			s.Blocks[n] += t.Bytes
 		case slices.ContainsFunc(ggufInputs, func(name string) bool { return strings.HasPrefix(t.Name, name) }):
 			s.Input += t.Bytes
+			if strings.HasPrefix(t.Name, "per_layer_token_embd") {
+				s.PerLayer += t.Bytes
+			}
 			if t.Name == "token_embd.weight" {
 				s.Tied = t.Bytes
 			}

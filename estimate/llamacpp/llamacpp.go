@@ -54,6 +54,14 @@ type Server struct {
 	Split []float64
 	// Projector is the size of the weights that turn images into tokens, --mmproj, which are all on the GPU.
 	Projector alloc.Bytes
+	// Drafts is how many tokens are drafted at a time, --spec-draft-n-max. Recurrent layers of some architectures keep as many
+	// states more, to return to after a wrong one. 0 means that nothing is drafted.
+	Drafts int
+	// Predicts is whether the model drafts with blocks of its own that predict further tokens (nextn_predict_layers of a GGUF
+	// file): these have keys and values, and a compute buffer of their own.
+	Predicts bool
+	// Draft is what another model that drafts, --model-draft, takes of the GPU: Inference.Peak of its own report.
+	Draft alloc.Bytes
 }
 
 // BestQuantization returns the widest of the UsualQuantizations with which the model fits into the

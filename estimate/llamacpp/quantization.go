@@ -62,6 +62,9 @@ func (q Quantization) stored(layers []nn.Layer, old bool) (estimate.Option, erro
 			s.Blocks[n] += bytes
 		case w.input:
 			s.Input += bytes
+			if strings.Contains(w.path, "per_layer") {
+				s.PerLayer += bytes
+			}
 			embedding = max(embedding, bytes)
 		default:
 			s.Output += bytes

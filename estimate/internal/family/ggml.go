@@ -72,6 +72,30 @@ func graphOf(c Transformer) ggml.Model {
 	return m
 }
 
+// predictingGraphOf returns the graph of the blocks that predict further tokens. They attend to all tokens, and are as the
+// last block otherwise.
+func predictingGraphOf(c Transformer) ggml.Model {
+	m := graphOf(c)
+	kind := BlockKind(0)
+	if isSparse(c, c.Blocks-1) {
+		kind = Sparse
+	}
+	m.Predicts, m.Blocks = true, []ggml.Block{graphBlock(c, c.style(), kind)}
+	return m
+}
+
+// rollsBack reports whether llama.cpp keeps several states of recurrent layers, to return to after drafted tokens that were
+// wrong (src/llama-context.cpp, cparams.n_rs_seq).
+func rollsBack(c Transformer) bool {
+	switch own := c.Own.(type) {
+	case *layer.DeltaNet:
+		return own.Apart
+	case *nemotronParts, *ShortConv:
+		return true
+	}
+	return false
+}
+
 // isSparse reports whether a block has a mixture of experts.
 func isSparse(c Transformer, block int) bool {
 	if c.Experts == 0 {

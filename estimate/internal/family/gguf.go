@@ -72,6 +72,7 @@ func (t *Table) ReadGGUF(architecture string, h Header) (Model, error) {
 func (m *Metadata) sizes(g *GGUF, a *Model) {
 	m.must(&a.Hidden, "embedding_length")
 	m.must(&a.Blocks, "block_count")
+	m.predicting(a)
 	switch {
 	case g.Mixer:
 		a.Heads, a.KVHeads = 1, 1
@@ -99,6 +100,15 @@ func (m *Metadata) sizes(g *GGUF, a *Model) {
 	if m.may(&a.Window, "attention.sliding_window"); a.Window > 0 {
 		full := each(g.Window)
 		a.mark(Windowed, func(block int) bool { return !full(block) })
+	}
+}
+
+// predicting takes the blocks that predict further tokens, the last ones, from those of the model itself.
+func (m *Metadata) predicting(a *Model) {
+	n := 0
+	if m.may(&n, "nextn_predict_layers"); n < a.Blocks && m.has(fmt.Sprintf("blk.%d.nextn.eh_proj.weight", a.Blocks-1)) {
+		a.Predicting = n
+		a.Blocks -= n
 	}
 }
 
@@ -130,6 +140,9 @@ func (m *Metadata) number(to *int, key string, required bool) {
 func (m *Metadata) byBlock(a *Model, key string) []int {
 	key = m.architecture + "." + key
 	all := m.Numbers(key)
+	if len(all) == a.Blocks+a.Predicting {
+		all = all[:a.Blocks]
+	}
 	if len(all) != a.Blocks {
 		m.keep(&Error{Where: fmt.Sprintf("metadata key %q", key), Reason: fmt.Sprintf("%d numbers for %d blocks", len(all), a.Blocks)})
 		return nil

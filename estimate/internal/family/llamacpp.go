@@ -21,6 +21,9 @@ type Server struct {
 	GPULayers      int
 	Split          []float64
 	Projector      alloc.Bytes
+	Drafts         int
+	Predicts       bool
+	Draft          alloc.Bytes
 }
 
 // LlamaCpp holds the settings of llama.cpp that decide the size of its compute buffer.
@@ -37,6 +40,9 @@ type LlamaCpp struct {
 	Host           bool // there is no GPU
 
 	RotatedKeys, RotatedValues bool // they are quantized
+
+	Drafts   int  // states of recurrent layers that are kept besides the last ones
+	Predicts bool // it is the buffer of the blocks that predict
 }
 
 // Builds of llama.cpp from which on the compute buffer is another. The first is between 8179 and 10068.
@@ -49,6 +55,9 @@ const (
 
 // before reports whether the build is one before this.
 func (l LlamaCpp) before(build int) bool { return l.Build > 0 && l.Build < build }
+
+// maxDrafts is the most tokens that can be drafted at once: far more than any program drafts.
+const maxDrafts = 1024
 
 // usualBatch is the default of llama.cpp's --ubatch-size.
 const usualBatch = 512
@@ -64,6 +73,21 @@ func (c Transformer) Serve(s Server, cache setting.KVConfig, sizes setting.Layer
 	if kernel := kernelOf(c); kernel > 0 { // of the convolution's last inputs, those that the next token needs
 		cache.Fixed = cache.Fixed / kernel * (kernel - 1)
 	}
+	if s.Drafts < 0 || s.Drafts > maxDrafts {
+		return nil, fmt.Errorf("estimate llama.cpp: %d Drafts: want 0 to %d", s.Drafts, maxDrafts)
+	}
+	if s.Predicts && c.Predicting == 0 {
+		return nil, fmt.Errorf("estimate llama.cpp: the model has no blocks that predict further tokens, which Predicts is about")
+	}
+	if rollsBack(c) {
+		cache.Fixed, cache.States = setting.Product(cache.Fixed, s.Drafts+1), setting.Product(cache.States, s.Drafts+1)
+	}
+	if s.Predicts {
+		cache.Layers += c.Predicting
+		if cache.Window > 0 {
+			cache.Full += c.Predicting
+		}
+	}
 	cells := s.Cells(cache)
 	buffer, err := bufferOf(c, s, cache.Batch, cells)
 	if err != nil {
@@ -71,10 +95,11 @@ func (c Transformer) Serve(s Server, cache setting.KVConfig, sizes setting.Layer
 	}
 	if s.Backend == onHost { // the head reads the embedding's own copy
 		sizes.Output, sizes.Input, sizes.Tied = sizes.Output+sizes.Input-sizes.Tied, 0, 0
+		sizes.PerLayer = 0
 	}
 	shares := slices.Clone(s.Split)
 	return func(cfg *setting.Config) {
-		cfg.Cache, cfg.Compute, cfg.Buffer, cfg.Sizes, cfg.Shares, cfg.Projector = &cells, buffer.Bytes, buffer, &sizes, shares, s.Projector
+		cfg.Cache, cfg.Compute, cfg.Buffer, cfg.Sizes, cfg.Shares, cfg.Projector, cfg.Draft = &cells, buffer.Bytes, buffer, &sizes, shares, s.Projector, s.Draft
 		if cfg.GpuLayers = nil; s.GPULayers != 0 {
 			n := max(0, s.GPULayers)
 			cfg.GpuLayers = &n
@@ -83,13 +108,30 @@ func (c Transformer) Serve(s Server, cache setting.KVConfig, sizes setting.Layer
 }
 
 // backends are ggml's, and "" for one that is not known.
-var backends = []string{"", "cuda", "vulkan", "metal", onHost}
+var backends = []string{"", onCUDA, "vulkan", "metal", onHost}
 
-const onHost = "cpu"
+const onHost, onCUDA = "cpu", "cuda"
 
-// The most that other orders of the operations, which Vulkan and Metal choose by themselves (ggml_backend_graph_optimize),
-// were measured to change a compute buffer: contrib/llama holds it to Vulkan.
-const lessReordered, moreReordered = 0.85, 1.60
+// headsOfCUDA are the sizes of heads for which CUDA has kernels of flash attention, so that "auto" turns it on
+// (ggml/src/ggml-cuda/fattn.cu, ggml_cuda_get_best_fattn_kernel); 576 is that of DeepSeek's latents.
+var headsOfCUDA = []int{40, 64, 72, 80, 96, 112, 128, 256, 576}
+
+// surelyFlash reports whether flash attention that llama.cpp decides on is on for certain.
+func surelyFlash(c Transformer, s Server) bool {
+	heads := []int{c.HeadWidth()}
+	if c.Latent != nil && !c.Latent.Whole {
+		heads[0] = c.Latent.KVRank + c.Latent.RopeSize
+	}
+	if own := c.Family.OrLlama().fullHeads; own != nil {
+		_, size := own(c)
+		heads = append(heads, size)
+	}
+	return s.Backend == onCUDA && !slices.ContainsFunc(heads, func(n int) bool { return !slices.Contains(headsOfCUDA, n) })
+}
+
+// The shares of a compute buffer that other orders of the operations, which Vulkan and Metal choose by themselves
+// (ggml_backend_graph_optimize), were measured to take off or to add: with Vulkan and the models of contrib/llama.
+const lessReordered, moreReordered = 0.15, 0.60
 
 // unmodelled is the share of a compute buffer that small tensors which the graph leaves out can change: contrib/llama measured
 // 2.7 % at most, and less than 0.2 % in all settings but one.
@@ -115,7 +157,7 @@ func bufferOf(c Transformer, s Server, slots int, cells setting.KVConfig) (b set
 		b.Least, b.Most = min(b.Least, n), max(b.Most, n)
 		b.Open = append(b.Open, reason)
 	}
-	allow(s.Auto && !given.RotatedValues, "flash attention is off where the GPU cannot do it", func(l *LlamaCpp) { l.FlashAttention = false })
+	allow(s.Auto && !given.RotatedValues && !surelyFlash(c, s), "flash attention is off where the GPU cannot do it", func(l *LlamaCpp) { l.FlashAttention = false })
 	allow(s.Build == 0, "builds until early 2026 have wider masks", func(l *LlamaCpp) { l.Build = narrowMask - 1 })
 	allow(s.Slots == "", "each slot may have a cache of its own", func(l *LlamaCpp) { l.Unified = false })
 	allow(s.Outputs == 0, "the logits of one token for each slot may be enough", func(l *LlamaCpp) { l.Outputs = max(1, slots) })
@@ -123,12 +165,21 @@ func bufferOf(c Transformer, s Server, slots int, cells setting.KVConfig) (b set
 	if Own[AltUp](c) != nil {
 		share = unmodelledAltUp
 	}
-	less, more := 1-share, 1+share
-	if s.Backend != onHost && s.Backend != "cuda" {
+	if s.Predicts {
+		own := given
+		own.Predicts = true
+		n, err := c.ComputeBuffer(own)
+		if err != nil {
+			return b, err
+		}
+		b.Bytes, b.Least, b.Most = b.Bytes+n, b.Least+n, b.Most+n
+	}
+	less, more := share, share
+	if s.Backend != onHost && s.Backend != onCUDA {
 		less, more = lessReordered, moreReordered
 		b.Open = append(b.Open, "Vulkan and Metal change the order of the operations")
 	}
-	b.Least, b.Most = alloc.Bytes(less*float64(b.Least)), alloc.Bytes(more*float64(b.Most))
+	b.Least, b.Most = max(0, b.Least-alloc.Bytes(less*float64(b.Bytes))), b.Most+alloc.Bytes(more*float64(b.Bytes))
 	return b, nil
 }
 
@@ -138,7 +189,7 @@ func (s Server) settings(slots int, cells setting.KVConfig) LlamaCpp {
 	return LlamaCpp{
 		ContextLength: all(cells.ContextLength), Windowed: all(min(cells.Window, cells.ContextLength)), Slots: slots, Unified: s.Slots != "apart", Batch: s.Batch, Outputs: s.Outputs,
 		FlashAttention: s.FlashAttention, Host: s.Backend == onHost, GPUs: len(s.Split), RotatedKeys: cells.Keys != "", RotatedValues: setting.Or(cells.Values, cells.Keys) != "",
-		Build: s.Build,
+		Build: s.Build, Drafts: s.Drafts,
 	}
 }
 
@@ -184,7 +235,14 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 		Batch: batch, Outputs: min(batch, setting.Or(l.Outputs, batch)), Flash: l.FlashAttention, RotatedKeys: l.RotatedKeys, RotatedValues: l.RotatedValues,
 		WideMask: l.before(narrowMask), Copied: l.before(byIndexes), ApartGates: l.before(fusedGates), ApartHeads: l.before(packedViews), Host: l.Host,
 	}
-	most, ok := ggml.BufferSize(graphOf(c), s)
+	graph := graphOf(c)
+	if l.Predicts {
+		graph = predictingGraphOf(c)
+	}
+	if rollsBack(c) {
+		s.Drafts = l.Drafts
+	}
+	most, ok := ggml.BufferSize(graph, s)
 	if l.GPUs > 1 {
 		mask := int64(l.ContextLength)
 		if l.FlashAttention && s.WideMask {

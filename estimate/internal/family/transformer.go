@@ -179,6 +179,10 @@ type Transformer struct {
 
 	StateType alloc.DType // of the states of recurrent blocks, where a config.json names one; 0 means that it names none
 
+	// Predicting is the number of blocks after these that predict further tokens, of which a GGUF file may have some. They
+	// attend, and run only where llama.cpp drafts with them.
+	Predicting int
+
 	Kinds []BlockKind // what differs in each of the Blocks; nil means nothing
 	kind  BlockKind   // of the block that is being built
 

@@ -7,7 +7,7 @@ type Model struct {
 	Blocks        []Block
 	Scaled        bool  // a factor on the embedding
 	Positions     int   // positions of a token; 0 means 1
-	NormsAll      bool  // the last norm reads all tokens, and not those alone whose logits are needed
+	Predicts      bool  // the blocks predict further tokens from the last output and the next embedding (nextn)
 	Capped        bool  // a tanh caps the logits
 	PerLayer      int   // width of each block's own embedding (Gemma 4); 0 means none
 	AltUp         AltUp // Gemma 3n
@@ -25,11 +25,9 @@ type Block struct {
 	MLP    Part // nil means none
 
 	Parallel      bool // the mixer and the MLP read the same norm
-	NormsAfter    bool // norms follow the parts
 	NoNormsBefore bool // no norms come before them
 	SecondNorm    bool // of a parallel block: the MLP has a norm of its own
 	Sum           Sum  // of a parallel block
-	Multiplied    bool // a factor on each part's output
 	ResidualFirst bool // x is the first term of the sums, so that these take its place
 }
 
@@ -64,6 +62,7 @@ type Setting struct {
 	Copied     bool // keys and values are stored by copies and not by indexes, as in releases before August 2025
 	ApartGates bool // a gate's activation and its product are two operations, as in releases before July 2025
 	ApartHeads bool // packed queries, keys and values are copied, as in releases before September 2025
+	Drafts     int  // states of recurrent layers that are kept besides the last ones
 	Host       bool // the embedding is computed in this buffer too, as where no GPU is used
 }
 
@@ -193,47 +192,22 @@ func (b *builder) indexesOf(windowed bool) (keys, values *tensor) {
 
 // build builds the graph up to the logits.
 func (b *builder) build() {
-	embedded := b.Embedded
-	if embedded == 0 {
-		embedded = b.Hidden
-	}
-	x := b.input(b.row(embedded))
-	if b.s.Host {
-		b.expand(b.input(b.row(embedded))) // vectors in place of tokens, which always have a place
-		x = op(b.row(embedded), b.input(b.bytes(4, b.s.Batch)))
-	}
-	chosen := b.ownEmbeddings()
-	if b.Scaled {
-		x = over(x.size, x)
-	}
-	b.expand(x)
-	if b.PerLayer > 0 {
-		projected := over(chosen.size, op(chosen.size, x))
-		projected = over(chosen.size, over(chosen.size, view(projected)))
-		b.own = op(chosen.size, view(over(chosen.size, over(chosen.size, projected, chosen))))
-	}
-	if b.AltUp.Inputs > 1 {
-		x = b.AltUp.spread(b, x)
-	}
+	x := b.embedded()
 	var ids *tensor
 	for i, block := range b.Blocks {
-		if b.AltUp.Inputs > 1 {
+		switch {
+		case b.AltUp.Inputs > 1:
 			x = b.AltUp.block(b, block, x)
 			continue
-		}
-		if i == len(b.Blocks)-1 && !b.NormsAll {
+		case i == len(b.Blocks)-1:
 			ids = b.input(b.bytes(4, b.s.Outputs))
 		}
 		x = b.block(block, x, ids)
 	}
 	if b.AltUp.Inputs > 1 {
-		x = b.AltUp.joined(b, x)
-		x = op(b.bytes(4, b.Hidden, b.s.Outputs), x, b.input(b.bytes(4, b.s.Outputs)))
+		x = op(b.bytes(4, b.Hidden, b.s.Outputs), b.AltUp.joined(b, x), b.input(b.bytes(4, b.s.Outputs)))
 	}
 	x = b.normed(x)
-	if b.NormsAll {
-		x = op(b.bytes(4, b.Hidden, b.s.Outputs), x, b.input(b.bytes(4, b.s.Outputs)))
-	}
 	b.expand(x)
 	x = op(b.bytes(4, b.Vocab, b.s.Outputs), x)
 	if b.Capped {
@@ -241,6 +215,40 @@ func (b *builder) build() {
 	}
 	x.output = true
 	b.expand(x)
+}
+
+// embedded returns what the first block reads.
+func (b *builder) embedded() *tensor {
+	width := b.Embedded
+	if width == 0 {
+		width = b.Hidden
+	}
+	x := b.input(b.row(width))
+	if b.s.Host {
+		if !b.Predicts {
+			b.expand(b.input(b.row(width))) // vectors in place of tokens, which always have a place
+		}
+		x = op(b.row(width), b.input(b.bytes(4, b.s.Batch)))
+	}
+	own := b.ownEmbeddings()
+	if b.Scaled {
+		x = over(x.size, x)
+	}
+	b.expand(x)
+	if own != nil {
+		projected := over(own.size, op(own.size, x))
+		projected = over(own.size, over(own.size, view(projected)))
+		b.own = op(own.size, view(over(own.size, over(own.size, projected, own))))
+	}
+	switch {
+	case b.AltUp.Inputs > 1:
+		return b.AltUp.spread(b, x)
+	case b.Predicts:
+		last := b.input(b.row(b.Hidden))
+		b.expand(last)
+		return b.product(b.Hidden, op(b.row(2*b.Hidden), b.normed(x), b.normed(last)))
+	}
+	return x
 }
 
 // ownEmbeddings returns the blocks' own embeddings of the tokens, or nil if they have none.
@@ -255,87 +263,4 @@ func (b *builder) ownEmbeddings() *tensor {
 	}
 	b.expand(all)
 	return all
-}
-
-// block adds a block, of which the tokens alone go on that ids names.
-func (b *builder) block(of Block, x, ids *tensor) *tensor {
-	chosen := func(t *tensor) *tensor {
-		if ids == nil {
-			return t
-		}
-		return op(t.size/int64(b.s.Batch)*int64(b.s.Outputs), t, ids)
-	}
-	before := func(x *tensor) *tensor {
-		if of.NoNormsBefore {
-			return x
-		}
-		return b.normed(x)
-	}
-	after := func(y *tensor) *tensor {
-		if of.NormsAfter {
-			y = b.normed(y)
-		}
-		if of.Multiplied {
-			y = over(y.size, y)
-		}
-		return y
-	}
-	add := func(y, x *tensor) *tensor {
-		if of.ResidualFirst {
-			y, x = x, y
-		}
-		return over(x.size, y, x)
-	}
-	if of.Parallel {
-		normed := before(x)
-		mixed := of.Mixer.build(b, normed)
-		if of.SecondNorm {
-			normed = before(x)
-		}
-		if ids != nil {
-			mixed, normed, x = chosen(mixed), chosen(normed), chosen(x)
-			defer b.outputs()()
-		}
-		y := of.MLP.build(b, normed)
-		terms := [3]*tensor{y, x, mixed}
-		switch of.Sum {
-		case MLPMixerInput:
-			terms = [3]*tensor{y, mixed, x}
-		case MixerMLPInput:
-			terms = [3]*tensor{mixed, y, x}
-		}
-		return over(y.size, over(y.size, terms[0], terms[1]), terms[2])
-	}
-	if of.Mixer != nil {
-		y := of.Mixer.build(b, before(x))
-		if of.Beside != nil {
-			y = over(y.size, y, of.Beside.build(b, before(x)))
-		}
-		y, x = after(chosen(y)), chosen(x)
-		x = add(y, x)
-	} else if ids != nil {
-		x = chosen(x)
-	}
-	if of.MLP != nil {
-		if ids != nil {
-			defer b.outputs()()
-		}
-		y := after(of.MLP.build(b, before(x)))
-		x = add(y, x)
-	}
-	if b.own != nil {
-		gate := b.product(b.PerLayer, x)
-		own := part(b.own, b.row(b.PerLayer))
-		y := b.product(b.Hidden, over(gate.size, over(gate.size, gate), own))
-		y = over(y.size, x, b.normed(y))
-		x = over(y.size, y)
-	}
-	return x
-}
-
-// outputs makes the tokens of the batch those whose logits are computed, and returns a function that makes them all again.
-func (b *builder) outputs() func() {
-	all := b.s.Batch
-	b.s.Batch = b.s.Outputs
-	return func() { b.s.Batch = all }
 }

@@ -61,7 +61,7 @@ func (m Mamba2) build(b *builder, x *tensor) *tensor {
 	step = over(step.size, step)
 	states := perSequence(b, m.Inner, m.State)
 	inner := part(y, b.row(m.Inner))
-	scanned := op(b.row(m.Inner)+states, inner, step, part(y, b.row(m.Groups*m.State)), part(y, b.row(m.Groups*m.State)), b.states)
+	scanned := op(b.row(m.Inner)+states*int64(1+b.s.Drafts), inner, step, part(y, b.row(m.Groups*m.State)), part(y, b.row(m.Groups*m.State)), b.states)
 	b.expand(store(part(scanned, states)))
 	sum := over(inner.size, &tensor{size: inner.size, sources: []*tensor{scanned}, viewOf: scanned}, over(inner.size, inner))
 	gate := op(b.row(m.Inner), part(all, b.row(m.Inner)))

@@ -23,7 +23,6 @@ func Training(t *tape.Tape, begin, end int32, gradients []tape.Gradient, from se
 		a.run(i)
 		a.gathering.after(i)
 	}
-	a.releaseUnreached()
 	a.gathering.turn()
 	var done timeline.Passes
 	if log != nil {
@@ -108,18 +107,6 @@ func (a *alive) release(id int32) {
 	}
 }
 
-// releaseUnreached releases what operations keep through which no backward pass goes: the graph of what the model does not
-// return is gone when it returns.
-func (a *alive) releaseUnreached() {
-	for i := a.begin; i < a.end; i++ {
-		if o := &a.t.Ops[i]; o.Unreached {
-			for _, id := range a.t.Refs[o.Keep:o.End] {
-				a.release(id)
-			}
-		}
-	}
-}
-
 // backward runs the operations in reverse. Parameters' gradients are made, or added to if they are
 // there.
 func (a *alive) backward(segments []tape.Segment, gradients []tape.Gradient, there bool) {
@@ -143,7 +130,7 @@ func (a *alive) backward(segments []tape.Segment, gradients []tape.Gradient, the
 			a.gradients += gradients[i].Stays
 		}
 		o := &a.t.Ops[i]
-		if o.Grad && !o.Unreached {
+		if o.Grad {
 			extra := g.step(o) + o.Workspace + o.Backward
 			a.note(i, extra+sum, a.gradients, true)
 			a.log.Temporary(extra)
@@ -155,9 +142,7 @@ func (a *alive) backward(segments []tape.Segment, gradients []tape.Gradient, the
 			g.releaseDone()
 		}
 		for _, id := range a.t.Refs[o.Keep:o.End] {
-			if !o.Unreached {
-				a.release(id)
-			}
+			a.release(id)
 		}
 		if next >= 0 && i == segments[next].Begin {
 			for _, id := range segments[next].Inputs {

@@ -260,6 +260,9 @@ type LayerSizes struct {
 	Blocks []alloc.Bytes // in their order
 	Output alloc.Bytes   // the last norm and the head
 	Tied   alloc.Bytes   // the part of Output that is a copy of the embedding
+	// PerLayer is the part of Input that each block has embeddings of its own in (Gemma 3n and 4). Some builds put it on the
+	// GPU: b8680 did with Metal.
+	PerLayer alloc.Bytes
 }
 
 // Layers returns the number of layers that a GPU can hold, which llama.cpp prints as "offloaded N/N

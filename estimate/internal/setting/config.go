@@ -39,6 +39,7 @@ type Config struct {
 	GpuLayers  *int      // how many of these layers are on the GPU; nil means all
 	Shares     []float64 // proportions by which the GPUs share the layers
 	Projector  alloc.Bytes
+	Draft      alloc.Bytes // what a model that drafts takes
 	Loop       Loop
 	Expandable bool // the allocator has expandable segments
 	Offload    string
@@ -152,6 +153,8 @@ func (c *Config) check() error {
 		return wrong("Autocast to %v: want float16 or bfloat16", d)
 	case c.Stored.Count < 0 || c.Stored.Bytes < 0:
 		return wrong("Stored: %d parameters in %d bytes: want 0 or more of both", c.Stored.Count, c.Stored.Bytes)
+	case c.Draft < 0:
+		return wrong("Draft: %d bytes of a model that drafts: want 0 or more", c.Draft)
 	case c.Projector < 0:
 		return wrong("Projector: weights of %d bytes: want 0 or more", c.Projector)
 	case c.Compute < 0:

@@ -19,12 +19,12 @@ func known(upper alloc.Bytes) *alloc.Bytes {
 	return &upper
 }
 
-// atMost is an upper bound as a cell of a table.
-func atMost(upper alloc.Bytes) any {
+// atMost is an upper bound as text.
+func atMost(upper alloc.Bytes) string {
 	if upper == estimate.Unbounded {
 		return "unknown"
 	}
-	return upper
+	return upper.String()
 }
 
 // cannotKnow is the error of a question whose answer depends on a part that is not counted.

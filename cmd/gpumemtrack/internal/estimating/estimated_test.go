@@ -25,7 +25,7 @@ func TestAssumedFlags(t *testing.T) {
 		"gpt-oss-20b --serve --batch 4":         "--seq 131072 --max-batched-tokens 2048", // the weights are published in no element type
 		"whisper-small --serve":                 "--batch 1 --seq 448 --dtype float32 --max-batched-tokens 2048",
 		"t5-small --train --optimizer sgd":      "--batch 1 --seq 512 --dtype float32",
-		"qwen3-8b --engine llama.cpp":           "--batch 1 --seq 40960 --ubatch 512 --flash-attention=true --slots 4 --kv-unified=true",
+		"qwen3-8b --engine llama.cpp":           "--batch 1 --seq 40960 --ubatch 512 --flash-attention=auto --slots 4 --kv-unified=true",
 		"qwen3-8b --engine vllm --fits h100":    "--batch 1 --seq 40960 --dtype bfloat16 --max-batched-tokens 8192",
 		"qwen3-8b --engine transformers":        "--batch 1 --seq 2048 --dtype bfloat16",
 		"mistral-7b --train --autocast bf16":    "--batch 1 --seq 2048 --optimizer adam",
@@ -36,10 +36,6 @@ func TestAssumedFlags(t *testing.T) {
 		said := estimateJSON(t, args+" "+want)
 		assert.Empty(t, said.Assumed, args)
 		assert.Equal(t, e.Peak, said.Peak, args)
-		if strings.Contains(args, "llama.cpp") { // whether a backend has flash attention is open
-			assert.Greater(t, e.Needs, said.Needs, args)
-			continue
-		}
 		assert.Equal(t, e.Needs, said.Needs, args)
 	}
 }

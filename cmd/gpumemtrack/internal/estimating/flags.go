@@ -53,7 +53,7 @@ type estimateOptions struct {
 	chunk          int // tokens of a prompt that run at once
 	batched        int // tokens of all prompts that run at once
 	microBatch     int
-	flashAttention bool
+	flashAttention string // one of flashChoices
 	quantize       bool
 	maxBatch       bool
 	maxContext     bool
@@ -121,7 +121,8 @@ func (o *estimateOptions) servingFlags(cmd *cobra.Command) {
 	flags.StringVar(&o.kv, "kv", "", "with --serve: element `TYPE` of the KV cache: "+strings.Join(kvTypes, ", ")+", or an element type such as float16; k=q8_0,v=f16 as llama.cpp's --cache-type-k and --cache-type-v")
 	flags.IntVar(&o.batched, "max-batched-tokens", 0, "with --serve: process at most `N` tokens of all prompts in a step, as servers do (default 2048; with --engine the engine's)")
 	flags.IntVar(&o.microBatch, "ubatch", 512, "llama.cpp with `N` tokens processed at a time")
-	flags.BoolVar(&o.flashAttention, "flash-attention", false, "llama.cpp with flash attention, which stores no attention scores")
+	flags.StringVar(&o.flashAttention, "flash-attention", "false", "llama.cpp with flash attention, which stores no attention scores; `WHEN` is auto for where the GPU can do it")
+	flags.Lookup("flash-attention").NoOptDefVal = "true"
 }
 
 // fittingFlags adds the flags that ask what fits.
@@ -182,6 +183,7 @@ func (o *lossOptions) flags(cmd *cobra.Command) {
 
 // llamaOptions are settings of llama.cpp.
 type llamaOptions struct {
+	drafts    draftOptions
 	layers    int // layers on the GPU
 	slots     int // sequences at once, that share the tokens
 	maxLayers bool
@@ -199,6 +201,7 @@ func (o *llamaOptions) flags(cmd *cobra.Command) {
 	flags.BoolVar(&o.oneCache, "kv-unified", false, "llama.cpp with one cache for all slots; =false is one for each")
 	flags.Float64SliceVar(&o.shares, "tensor-split", nil, "llama.cpp with the layers divided among several GPUs by these `SHARES`, such as 3,1")
 	flags.Lookup("gpu-layers").DefValue, flags.Lookup("tensor-split").DefValue = "0", "" // help leaves these out
+	o.drafts.flags(cmd)
 	flags.StringVar(&o.projector, "mmproj", "", "llama.cpp with the projector in `FILE` too, which turns images into tokens")
 }
 
@@ -241,7 +244,7 @@ var onlyTraining = []string{
 var onlyServing = append([]string{"kv", "prefill-chunk", "max-batched-tokens", "max-context-length"}, onlyLlama...)
 
 // onlyLlama lists the flags that only llama.cpp has. Giving one selects llama.cpp.
-var onlyLlama = []string{"ubatch", "flash-attention", "slots", "gpu-layers", "kv-unified", "max-gpu-layers", "mmproj", "tensor-split"}
+var onlyLlama = append([]string{"ubatch", "flash-attention", "slots", "gpu-layers", "kv-unified", "max-gpu-layers", "mmproj", "tensor-split"}, draftFlags...)
 
 // inferMode chooses training if a flag of training is given, and notes the flags that have no effect.
 func (o *estimateOptions) inferMode(given func(flag string) bool) {
@@ -327,15 +330,16 @@ func named[T any](choices []choice[T], name string) (value T, ok bool) {
 
 // The values of package estimate's settings, which are those of the flags too.
 var (
-	generations = []string{"pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"}
-	forms       = []string{"foreach", "one-by-one", "fused"}
-	offloads    = []string{"optimizer", "parameters", "paged"}
-	policies    = []string{"products", "half"}
-	kernels     = []string{"sdpa", "flash", "eager"}
-	outputs     = []string{"held", "in-pass", "dropped", "with-cache"}
-	loadings    = []string{"lazy", "eager"}
-	optimizers  = []string{"adam", "adamw", "adam8bit", "adafactor", "lion", "muon", "sgd", "momentum", "none"}
-	zeroGrads   = []string{"first", "backward", "kept"}
+	generations  = []string{"pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"}
+	forms        = []string{"foreach", "one-by-one", "fused"}
+	offloads     = []string{"optimizer", "parameters", "paged"}
+	policies     = []string{"products", "half"}
+	kernels      = []string{"sdpa", "flash", "eager"}
+	outputs      = []string{"held", "in-pass", "dropped", "with-cache"}
+	loadings     = []string{"lazy", "eager"}
+	flashChoices = []string{"true", "false", flashAuto}
+	optimizers   = []string{"adam", "adamw", "adam8bit", "adafactor", "lion", "muon", "sgd", "momentum", "none"}
+	zeroGrads    = []string{"first", "backward", "kept"}
 )
 
 // parseDType returns an element type by name. It also knows the short names: bf16,
@@ -362,6 +366,9 @@ var usualTypes = []string{"float32", "bfloat16", "float16"}
 
 // kvTypes lists the quantized types of keys and values.
 var kvTypes = []string{"q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"}
+
+// flashAuto is llama.cpp's choice: flash attention where the GPU can do it. The upper bound is then without.
+const flashAuto = "auto"
 
 // usualLoss is the loss of training unless a flag names one.
 const usualLoss = "usual"

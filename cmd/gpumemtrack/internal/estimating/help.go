@@ -26,7 +26,7 @@ func addTopics(a *cli.App, cmd *cobra.Command) {
 		cli.Topic{Name: "serving", Title: "how a language model is served, and how many requests fit", Text: text(poolHelp),
 			Flags: slices.Concat([]string{"kv", "prefill-chunk", "max-batched-tokens"}, onlyPool, ofPool)},
 		cli.Topic{Name: "engines", Title: "engines and their defaults", Text: engineDefaults, Flags: []string{"engine-version"}},
-		cli.Topic{Name: "llama", Title: "llama.cpp", Flags: []string{"ubatch", "flash-attention", "slots", "kv-unified", "gpu-layers", "tensor-split", "mmproj"}},
+		cli.Topic{Name: "llama", Title: "llama.cpp", Flags: []string{"ubatch", "flash-attention", "slots", "kv-unified", "gpu-layers", "tensor-split", "mmproj", "draft-mtp", "draft-max", "model-draft"}},
 		cli.Topic{Name: "fits", Title: "searches for what fits", Text: text("Each needs --fits, which compares the most that is promised, with the CUDA\ncontext; where only the weights are known its answer is no."),
 			Flags: []string{"weights-only", "max-batch", "max-context-length", "max-gpu-layers", "min-replicas", "best-quantization"}},
 		cli.Topic{Name: "machine", Title: "types, devices and versions", Text: knownGPUs, Flags: ofMachine},

@@ -157,3 +157,37 @@ func TestEstimateOfAUnifiedCache(t *testing.T) {
 	latent := estimateJSON(t, "deepseek-v2-lite --engine llama.cpp --serve --seq 4096")
 	assert.Equal(t, alloc.Bytes(27*576*2*4096), latent.Report.Inference.Cache)
 }
+
+// Flash attention that is llama.cpp's choice is open to the upper bound alone, unless CUDA surely has it.
+func TestEstimateFlashAttentionOfLlamaCpp(t *testing.T) {
+	const base = "llama-3-8b --engine llama.cpp --slots 1 --seq 131072"
+	auto, on, off := estimateJSON(t, base), estimateJSON(t, base+" --flash-attention"), estimateJSON(t, base+" --flash-attention=false")
+	assert.Equal(t, on.Peak, auto.Peak)
+	assert.Less(t, on.Report.Inference.Transient, 267*alloc.MiB, "llama.cpp prints 266.5 MiB on the CPU")
+	assert.Greater(t, auto.Needs, off.Peak)
+	assert.Less(t, on.Needs, off.Peak)
+	cuda := estimateJSON(t, base+" --gpu h100")
+	assert.Less(t, cuda.Needs-cuda.Peak, 2*alloc.GiB, "the context and little more")
+	assert.Contains(t, auto.Assumed, "--flash-attention=auto")
+}
+
+// What drafts takes keys and values, a compute buffer, and states of recurrent layers to return to.
+func TestEstimateDraftsOfLlamaCpp(t *testing.T) {
+	const base = "qwen3.5-27b --engine llama.cpp --slots 1 --seq 4096"
+	plain := estimateJSON(t, base)
+	var stdout, stderr bytes.Buffer
+	assert.Equal(t, cli.ExitUsage, run(strings.Fields("estimate "+base+" --draft-max 3"), nil, &stdout, &stderr))
+	assert.Contains(t, stderr.String(), "nothing drafts: give --draft-mtp or --model-draft")
+	stderr.Reset()
+	assert.NotZero(t, run(strings.Fields("estimate "+base+" --draft-mtp"), nil, &stdout, &stderr))
+	assert.Contains(t, stderr.String(), "no blocks that predict further tokens")
+
+	draft := filepath.Join(t.TempDir(), "config.json")
+	require.NoError(t, os.WriteFile(draft, []byte(`{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 248320, "hidden_size": 1024, "intermediate_size": 4096,
+		"num_hidden_layers": 4, "num_attention_heads": 16, "tie_word_embeddings": true}`), 0o600))
+	beside := estimateJSON(t, base+" --draft-max 3 --model-draft "+draft)
+	states := plain.Report.Inference.Cache - plain.Report.Inference.Keys - plain.Report.Inference.Values
+	assert.Positive(t, states)
+	assert.Equal(t, plain.Report.Inference.Cache+3*states, beside.Report.Inference.Cache)
+	assert.Greater(t, beside.Report.Inference.Weights, plain.Report.Inference.Weights)
+}

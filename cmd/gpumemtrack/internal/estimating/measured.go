@@ -237,9 +237,9 @@ func (m *measured) write(w io.Writer, detail bool) {
 			layers = append(layers, r)
 			continue
 		}
-		var upper any = ""
+		upper := ""
 		if r.Estimate.Upper > 0 {
-			upper = fmt.Sprint(atMost(r.Estimate.Upper))
+			upper = atMost(r.Estimate.Upper)
 		}
 		t.AppendRow(table.Row{r.title(indent), r.Estimate.Bytes, upper, r.Measured, r.off()})
 	}

@@ -478,8 +478,12 @@ func (o estimateOptions) servingOptions(cache estimate.KVConfig, m llamaModel, e
 	if err != nil {
 		return nil, err
 	}
+	flash, err := oneOf("flash-attention", o.flashAttention, flashChoices)
+	if err != nil {
+		return nil, err
+	}
 	by := llamacpp.Server{
-		Batch: o.microBatch, FlashAttention: o.flashAttention, Auto: o.flashAttention && o.engine.sets("flash-attention"), Build: o.engine.build(),
+		Batch: o.microBatch, FlashAttention: flash != "false", Auto: flash == flashAuto, Build: o.engine.build(),
 		GPULayers: o.llama.layers, Split: o.llama.shares, Projector: projector,
 	}
 	if o.gpu != "" || o.fitsGPU != "" { // those with a name are NVIDIA's
@@ -496,8 +500,15 @@ func (o estimateOptions) servingOptions(cache estimate.KVConfig, m llamaModel, e
 	case unified != nil:
 		by.Slots = "apart"
 	}
-	if slices.Contains(kvTypes, cache.Values) && !o.flashAttention {
+	if slices.Contains(kvTypes, cache.Values) && !by.FlashAttention {
 		e.notes = append(e.notes, "llama.cpp quantizes values only with --flash-attention")
+	}
+	note, err := o.llama.drafts.apply(&by, cache)
+	if err != nil {
+		return nil, err
+	}
+	if note != "" {
+		e.notes = append(e.notes, note)
 	}
 	served, err := m.Served(cache, by)
 	switch {
