@@ -215,6 +215,9 @@ type Quantized struct {
 	// Computes is the type of matrix products, bnb_4bit_compute_dtype of transformers. The zero
 	// value means that of activations; activations of another type are copied to it.
 	Computes alloc.DType
+	// Parts are the bases of parts of a pipeline by their names, such as "transformer": "nf4" and "text_encoder_2": "int8",
+	// in place of Base; other parts stay as they are. It is diffusers' quant_mapping.
+	Parts map[string]string
 }
 
 // Apply is the method of an Option.

@@ -283,6 +283,9 @@ func (p pipeline) notes() []string {
 	return notes
 }
 
+// Running is the name of the part that runs.
+func (p pipeline) Running() string { return p.name }
+
 // NotTrained are the names of the parts that are held.
 func (p pipeline) NotTrained() []string { return p.whole().NotTrained() }
 

@@ -403,6 +403,18 @@ func packedIn(sizes map[string]quantconfig.Size) estimate.Option {
 	return setting.Func(func(c *setting.Config) { c.Packed = packed })
 }
 
+// Parts returns the name of the part of a pipeline that runs, and those of the parts that are held beside it; "" and none for
+// what is no pipeline.
+func (c *File) Parts() (runs string, held []string) {
+	if p, ok := c.architecture.Images.(interface {
+		Running() string
+		NotTrained() []string
+	}); ok {
+		return p.Running(), p.NotTrained()
+	}
+	return "", nil
+}
+
 // base is how training holds quantized weights, by the words of estimate.Quantized; "" for weights that are not quantized, or
 // not so that they are trained.
 func (c *File) base() string {

@@ -25,7 +25,7 @@ func (l Linear) Declare(d *tape.Declaration) {
 	}
 	weight := tape.Param{Name: "weight", Shape: alloc.Shape{l.Out, l.In}, Tied: l.Tied, Split: l.Split != ""}
 	if d.Quantizes() {
-		addQuantized(d, d.Cfg.Quantized.Base, weight)
+		AddQuantized(d, weight)
 	} else {
 		d.Add(weight)
 	}

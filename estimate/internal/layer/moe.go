@@ -290,7 +290,7 @@ func (l Experts) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 // declareExpert declares a weight of experts. A quantized base treats it as linear layers.
 func declareExpert(d *tape.Declaration, p tape.Param) {
 	if d.Quantizes() {
-		addQuantized(d, d.Cfg.Quantized.Base, p)
+		AddQuantized(d, p)
 		return
 	}
 	d.Add(p)

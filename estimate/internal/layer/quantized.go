@@ -8,9 +8,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
-// addQuantized declares the weight of a Linear, or of experts, in the format of the quantized base
+// AddQuantized declares the weight of a Linear, or of experts, in the format of the quantized base
 // model.
-func addQuantized(d *tape.Declaration, b string, p tape.Param) {
+func AddQuantized(d *tape.Declaration, p tape.Param) {
+	b := d.Base()
 	n, in := setting.FLOPs(p.Shape...), p.Shape[len(p.Shape)-1]
 	blocks, out := int(min((n+63)/64, setting.MaxField)), int(min(n/int64(max(1, in)), setting.MaxField))
 	of := strings.TrimSuffix(p.Name, "weight")
@@ -43,7 +44,7 @@ func addQuantized(d *tape.Declaration, b string, p tape.Param) {
 // quantizedReturns returns the output type of a layer with quantized weights that gets x and
 // computes in d. The Linear4bit of bitsandbytes casts its output back to the type of x.
 func quantizedReturns(t *tape.Tape, x tape.Tensor, d alloc.DType) alloc.DType {
-	if t.Cfg.Quantized.FourBits() {
+	if setting.FourBits(t.Cfg.Quantized.At(t.DeclaredPath())) {
 		return x.DType
 	}
 	return d
@@ -52,7 +53,7 @@ func quantizedReturns(t *tape.Tape, x tape.Tensor, d alloc.DType) alloc.DType {
 // quantizedProduct completes the product o with a quantized weight: the type that it computes in,
 // and the tensors that it makes.
 func quantizedProduct(t *tape.Tape, o *tape.Op, weight alloc.Shape) {
-	q := t.Cfg.Quantized
+	q, base := t.Cfg.Quantized, t.Cfg.Quantized.At(t.DeclaredPath())
 	o.DType = setting.Or(q.Computes, o.DType)
 	if x := o.In[0]; x.DType != o.DType && setting.IsFloat(x.DType) {
 		o.In[0] = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: o.DType})
@@ -61,18 +62,18 @@ func quantizedProduct(t *tape.Tape, o *tape.Op, weight alloc.Shape) {
 	if x.NeedsGrad() {
 		keepInput(t, o, x)
 	}
-	if q.Base == setting.Int8 { // bitsandbytes/autograd/_functions.py, MatMul8bitLt: two copies of the input in 8 bits, by rows and by columns, and the product in 32 bits
+	if base == setting.Int8 { // bitsandbytes/autograd/_functions.py, MatMul8bitLt: two copies of the input in 8 bits, by rows and by columns, and the product in 32 bits
 		o.BackwardWorkspace = whole
 		o.Workspace = min(alloc.Bytes(setting.FLOPs(x.Shape...)), setting.MaxTotal) + min(4*alloc.Bytes(setting.FLOPs(o.Shape...)), setting.MaxTotal)
 		o.KeepOwn = []tape.Own{{Shape: x.Shape, DType: alloc.Int8}}
 		return
 	}
-	if q.Base == setting.AWQ {
+	if base == setting.AWQ {
 		o.Workspace = awqWorkspace(t, x, o.Shape, o.DType, whole)
 		return
 	}
 	o.Workspace = whole
-	if q.FourBits() && t.Cfg.Libraries.BeforeBitsandbytes(42, 0) && o.DType != alloc.Float16 {
+	if setting.FourBits(base) && t.Cfg.Libraries.BeforeBitsandbytes(42, 0) && o.DType != alloc.Float16 {
 		o.Workspace += t.Whole(weight, alloc.Float16)
 	}
 }
@@ -91,14 +92,14 @@ func awqWorkspace(t *tape.Tape, x tape.Tensor, result alloc.Shape, d alloc.DType
 // keepInput makes the product o keep its input, or notes that it may, depending on the release of
 // the library.
 func keepInput(t *tape.Tape, o *tape.Op, x tape.Tensor) {
-	q := t.Cfg.Quantized
+	base := t.Cfg.Quantized.At(t.DeclaredPath())
 	libraries := t.Cfg.Libraries
-	keeps := q.FourBits() && libraries.BeforeBitsandbytes(43, 2)
+	keeps := setting.FourBits(base) && libraries.BeforeBitsandbytes(43, 2)
 	switch known := libraries.Bitsandbytes != [3]int{} || t.Cfg.Release.Major > 0 && !t.Cfg.Release.Before(2, 4); {
-	case keeps || q.Base == setting.Int8:
+	case keeps || base == setting.Int8:
 		o.Keep = []tape.Tensor{x}
 		t.Linger(x)
-	case q.Base == setting.GPTQ || q.Base == setting.AWQ || known:
+	case base == setting.GPTQ || base == setting.AWQ || known:
 	default:
 		t.MayKeep(x)
 	}

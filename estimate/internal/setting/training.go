@@ -3,6 +3,7 @@ package setting
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -354,8 +355,8 @@ const (
 	AWQ = "awq"
 )
 
-// FourBits reports whether bitsandbytes quantizes the weights to four bits.
-func (q *Quantized) FourBits() bool { return q.Base == NF4 || q.Base == NF4Double }
+// FourBits reports whether a base is one of bitsandbytes' of four bits.
+func FourBits(base string) bool { return base == NF4 || base == NF4Double }
 
 // GroupOfGPTQ is the number of inputs that share a scale in most published files.
 const GroupOfGPTQ = 128
@@ -365,11 +366,17 @@ type Quantized struct {
 	Base     string
 	Layers   []string
 	Computes alloc.DType
+	Parts    map[string]string
 }
 
 func (q *Quantized) check() error {
 	if q == nil {
 		return nil
+	}
+	for _, base := range slices.Sorted(maps.Values(q.Parts)) {
+		if err := word("Quantized: Parts", base, NF4, NF4Double, Int8, GPTQ, AWQ); err != nil {
+			return err
+		}
 	}
 	if err := word("Quantized: Base", q.Base, NF4, NF4Double, Int8, GPTQ, AWQ); err != nil {
 		return err
@@ -381,14 +388,22 @@ func (q *Quantized) check() error {
 }
 
 // Holds reports whether the weight of the Linear at this path is quantized.
-func (q *Quantized) Holds(at string) bool {
-	switch {
-	case q == nil || q.Base == "":
-		return false
-	case len(q.Layers) == 0:
-		return !IsHead(at)
+func (q *Quantized) Holds(at string) bool { return q.At(at) != "" }
+
+// At returns the base of the Linear at this path; "" if it is not quantized.
+func (q *Quantized) At(at string) string {
+	if q == nil {
+		return ""
 	}
-	return Matches(q.Layers, at)
+	base := q.Base
+	if q.Parts != nil {
+		part, _, _ := strings.Cut(at, ".")
+		base = q.Parts[part]
+	}
+	if len(q.Layers) == 0 && IsHead(at) || len(q.Layers) > 0 && !Matches(q.Layers, at) {
+		return ""
+	}
+	return base
 }
 
 // Matches reports whether one of the patterns names the Linear at this path.

@@ -2,6 +2,7 @@ package tape
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -77,10 +78,14 @@ func (d *Declaration) unmet() error {
 			return err
 		}
 	}
-	if q := d.Cfg.Quantized; q != nil && q.Base != "" {
-		return d.unmetBy("Quantized", "Linear", q.Layers)
+	q := d.Cfg.Quantized
+	if q == nil || q.Base == "" && q.Parts == nil {
+		return nil
 	}
-	return nil
+	if err := d.unmetBy("Quantized", "Linear", q.Layers); err != nil {
+		return err
+	}
+	return d.unmetBy("Quantized: Parts", "Linear", slices.Sorted(maps.Keys(q.Parts)))
 }
 
 // unmetBy returns an error for the first of an option's patterns that matches no layer of this
@@ -212,8 +217,13 @@ func (d *Declaration) Quantizes() bool {
 	}
 	d.Modules[d.Current].Frozen = true
 	d.meet("Quantized", q.Layers, !setting.IsHead(d.path))
+	part, _, _ := strings.Cut(d.path, ".")
+	d.met[pattern{"Quantized: Parts", part}] = true
 	return true
 }
+
+// Base is how the current Linear is quantized.
+func (d *Declaration) Base() string { return d.Cfg.Quantized.At(d.path) }
 
 // Layer declares a part and everything that the part declares itself.
 func (d *Declaration) Layer(name string, l Layer) {

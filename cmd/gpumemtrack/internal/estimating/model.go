@@ -93,7 +93,11 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 	if err != nil {
 		return nil, err
 	}
-	options = append(options, trained...)
+	parts, err := o.quantizedParts(c, e)
+	if err != nil {
+		return nil, err
+	}
+	options = append(append(options, trained...), parts...)
 	input, err := o.fileInput(c)
 	alone := weightsKnownAlone(c)
 	switch {
@@ -165,6 +169,32 @@ func (o estimateOptions) ggufOptions(c *checkpoint.File, e *estimated) ([]estima
 	}
 	e.quantized = string(q)
 	return []estimate.Option{stored}, nil
+}
+
+// quantizedParts returns the option that quantizes parts of a pipeline, and notes which.
+func (o estimateOptions) quantizedParts(c *checkpoint.File, e *estimated) ([]estimate.Option, error) {
+	if o.loss.base == "" || o.engine.isLlama() {
+		return nil, nil
+	}
+	q, err := quantizedInPyTorch(o.loss.base)
+	runs, held := c.Parts()
+	switch {
+	case err != nil:
+		return nil, err
+	case runs == "" && q.Parts != nil:
+		return nil, cli.UsageError("estimate: --quantize %s: %s is no pipeline of several parts: give one form", o.loss.base, c.Name)
+	case runs == "" || len(held) == 0:
+		return nil, nil
+	}
+	wide := o.dtype
+	if wide == "" {
+		wide = c.Published()
+	}
+	q, note, err := quantizedParts(q, runs, held, wide)
+	if err == nil {
+		e.notes = append(e.notes, note)
+	}
+	return []estimate.Option{q}, err
 }
 
 // filmed returns the model for videos of as many frames as the flags ask for.

@@ -173,11 +173,8 @@ func (o estimateOptions) quantization() ([]estimate.Option, error) {
 		_, err := ggufNamed(given)
 		return nil, err
 	}
-	if err := quantizedInPyTorch(given); err != nil {
-		return nil, err
-	}
-	base, err := oneOf("quantize", given, bases)
-	return []estimate.Option{estimate.Quantized{Base: base}}, err
+	q, err := quantizedInPyTorch(given)
+	return []estimate.Option{q}, err
 }
 
 // loop returns the options for the training loop.

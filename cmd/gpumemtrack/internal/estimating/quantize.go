@@ -1,10 +1,12 @@
 package estimating
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 )
 
@@ -35,10 +37,67 @@ func ggufNamed(given string) (llamacpp.Quantization, error) {
 	return q, nil
 }
 
-// quantizedInPyTorch checks that a form of --quantize is one of PyTorch's.
-func quantizedInPyTorch(given string) error {
+// quantizedInPyTorch reads a form of --quantize that is PyTorch's: one for all, or PART=FORM,... for parts of a pipeline.
+func quantizedInPyTorch(given string) (estimate.Quantized, error) {
 	if _, err := llamacpp.QuantizationNamed(given); err == nil {
-		return cli.UsageError("estimate: --quantize %s is llama.cpp's: it needs --engine llama.cpp", given)
+		return estimate.Quantized{}, cli.UsageError("estimate: --quantize %s is llama.cpp's: it needs --engine llama.cpp", given)
 	}
-	return nil
+	if !strings.Contains(given, "=") {
+		base, err := quantizedBase(given)
+		return estimate.Quantized{Base: base}, err
+	}
+	parts := map[string]string{}
+	for part := range strings.SplitSeq(given, ",") {
+		name, form, _ := strings.Cut(part, "=")
+		base, err := quantizedBase(form)
+		switch {
+		case err != nil:
+			return estimate.Quantized{}, err
+		case name == "" || parts[name] != "":
+			return estimate.Quantized{}, cli.UsageError("estimate: --quantize %s: want each part once, as in transformer=nf4,text_encoder_2=int8", given)
+		}
+		parts[name] = base
+	}
+	return estimate.Quantized{Parts: parts}, nil
+}
+
+// quantizedBase returns a form as package estimate has it.
+func quantizedBase(form string) (string, error) {
+	if lower := strings.ToLower(form); slices.Contains(bases, lower) {
+		return lower, nil
+	}
+	return "", cli.UsageError("estimate: --quantize %s: want one of %s", form, strings.Join(bases, ", "))
+}
+
+// quantizedParts returns the option for a pipeline whose part runs beside others that are held, and a note on what stays wide.
+func quantizedParts(q estimate.Quantized, runs string, held []string, wide string) (estimate.Quantized, string, error) {
+	all := append([]string{runs}, held...)
+	for _, name := range slices.Sorted(maps.Keys(q.Parts)) {
+		if !slices.Contains(all, name) {
+			return q, "", cli.UsageError("estimate: --quantize %s=%s: the pipeline's parts are %s", name, q.Parts[name], strings.Join(all, ", "))
+		}
+	}
+	packed := []string{runs}
+	if q.Parts == nil {
+		q.Layers = []string{runs + ".*"}
+	} else {
+		packed = slices.Sorted(maps.Keys(q.Parts))
+	}
+	stay := slices.DeleteFunc(all, func(name string) bool { return slices.Contains(packed, name) })
+	note := "quantized: the linear layers of " + list(packed)
+	if len(stay) > 0 {
+		if wide == "" {
+			wide = "as they are"
+		}
+		note += "; " + list(stay) + " stay " + wide + ": --quantize PART=FORM,... names others"
+	}
+	return q, note, nil
+}
+
+// list joins names with commas and "and".
+func list(names []string) string {
+	if n := len(names); n > 1 {
+		return strings.Join(names[:n-1], ", ") + " and " + names[n-1]
+	}
+	return strings.Join(names, "")
 }

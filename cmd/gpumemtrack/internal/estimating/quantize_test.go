@@ -50,3 +50,33 @@ func TestGGUFQuantizations(t *testing.T) {
 		assert.Contains(t, stderr.String(), want)
 	}
 }
+
+func TestQuantizedParts(t *testing.T) {
+	held := func(args string) alloc.Bytes {
+		m := estimateJSON(t, "flux.1-dev "+args).Report.Inference
+		return m.Weights + m.Buffers
+	}
+	wide := held("")
+	// T5's encoder has 24 blocks: four projections of 4096 x 4096, and two of an MLP that are not kept in float32.
+	const elements, rows = 24 * (4*4096*4096 + 2*10240*4096), 24 * (4*4096 + 2*10240)
+	assert.Equal(t, alloc.Bytes(elements-4*rows), wide-held("--quantize text_encoder_2=int8"))
+	assert.Equal(t, alloc.Bytes(2*elements-elements/2-elements/16), wide-held("--quantize text_encoder_2=nf4"))
+	assert.Equal(t, wide-held("--quantize transformer=nf4"), wide-held("--quantize nf4"), "what runs, unless parts are named")
+	assert.Equal(t, wide-held("--quantize transformer=nf4")+elements-4*rows, wide-held("--quantize transformer=nf4,text_encoder_2=int8"))
+
+	notes := strings.Join(estimateJSON(t, "flux.1-dev --quantize nf4").Report.Notes, "\n")
+	assert.Contains(t, notes, "quantized: the linear layers of transformer; text_encoder, text_encoder_2 and vae stay bfloat16")
+	for args, want := range map[string]string{
+		"flux.1-dev --quantize tx=nf4":                          "the pipeline's parts are transformer, text_encoder, text_encoder_2, vae",
+		"flux.1-dev --quantize transformer=q9":                  "want one of nf4",
+		"flux.1-dev --quantize transformer=nf4,transformer=nf4": "want each part once",
+		"gpt2 --quantize a=nf4":                                 "no pipeline of several parts",
+	} {
+		var stderr bytes.Buffer
+		assert.Equal(t, cli.ExitUsage, run(strings.Fields("estimate "+args), nil, io.Discard, &stderr), args)
+		assert.Contains(t, stderr.String(), want)
+	}
+	var stderr bytes.Buffer
+	assert.NotEqual(t, 0, run(strings.Fields("estimate flux.2-dev --quantize text_encoder=nf4"), nil, io.Discard, &stderr))
+	assert.Contains(t, stderr.String(), "only the size of this part is known")
+}

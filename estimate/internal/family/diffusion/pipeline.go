@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
@@ -99,6 +101,9 @@ func (p Pipeline) pixelScale() int {
 	return p.Runs.PixelScale()
 }
 
+// Running is the name of the part that runs.
+func (p Pipeline) Running() string { return p.Name }
+
 // NotTrained are the names of the parts that are held.
 func (p Pipeline) NotTrained() []string {
 	var names []string
@@ -113,10 +118,30 @@ type Stored struct{ Params []tape.Param }
 
 func (*Stored) Kind() string { return "Stored" }
 
+// Declare declares the parameters. Of a part that is named to be quantized, the matrices of linear layers are packed, as
+// transformers does.
 func (s *Stored) Declare(d *tape.Declaration) {
+	q := d.Cfg.Quantized
+	quantized, some := q != nil && q.Parts != nil && d.Quantizes(), false
 	for _, p := range s.Params {
+		if quantized && isLinear(p) {
+			layer.AddQuantized(d, p)
+			some = true
+			continue
+		}
 		d.Add(p)
 	}
+	if quantized && !some {
+		d.Failf("only the size of this part is known, not which of its weights are quantized: give the folder of the pipeline")
+	}
+}
+
+// isLinear reports whether a tensor is the weight of a linear layer that transformers quantizes: not an embedding, nor one
+// that it keeps in float32, as T5's last projection of an MLP.
+func isLinear(p tape.Param) bool {
+	at, isWeight := strings.CutSuffix(p.Name, ".weight")
+	name := at[strings.LastIndexByte(at, '.')+1:]
+	return isWeight && len(p.Shape) == 2 && !strings.Contains(name, "embed") && name != "shared" && name != "relative_attention_bias" && name != "wo" && name != "lm_head"
 }
 
 func (*Stored) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
@@ -146,6 +171,20 @@ func (w waiting) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return x
 }
 
+// storedPart returns the parameters of a part of which the shape of all is known, and those of linear layers among them.
+func storedPart(shape []int, linear [][]int) []tape.Param {
+	if len(linear) == 0 {
+		return []tape.Param{{Name: "weight", Shape: shape}}
+	}
+	rest := setting.FLOPs(shape...)
+	var params []tape.Param
+	for i, of := range linear {
+		params = append(params, tape.Param{Name: fmt.Sprintf("linear.%d.weight", i), Shape: of})
+		rest -= setting.FLOPs(of...)
+	}
+	return append(params, tape.Param{Name: "weight", Shape: alloc.Shape{int(max(0, min(rest, setting.MaxField)))}})
+}
+
 // readPipeline reads the settings of each part by its name. A part that does not run may have the shape of its parameters alone.
 func readPipeline(c *family.Config, a *family.Model) {
 	p := Pipeline{Upcast: c.Flag("upcast_vae", false)}
@@ -155,9 +194,11 @@ func readPipeline(c *family.Config, a *family.Model) {
 		var part struct {
 			Class string `json:"_class_name"`
 			Shape []int  // of all its parameters together
+			// Linear are the weights of linear layers among them that transformers quantizes, those of the same width joined.
+			Linear [][]int
 		}
 		err := json.Unmarshal(parts[name], &part)
-		h := Held{Name: name, Stored: []tape.Param{{Name: "weight", Shape: part.Shape}}}
+		h := Held{Name: name, Stored: storedPart(part.Shape, part.Linear)}
 		m := family.Model{}
 		if err == nil && part.Class != "" {
 			m, err = c.ReadConfig(part.Class, parts[name])
