@@ -31,15 +31,17 @@ type VLLMBudget struct {
 	Requested alloc.Bytes    `json:"requested_bytes"` // the fraction of the GPU's memory, rounded up
 	Weights   estimate.Value `json:"weights"`
 	// Profile is the peak of a step without cache: of MaxBatchedTokens tokens through the model, or of sampling for all requests
-	// at once. vLLM compiles the model, and kernels have workspaces that are not known: the step takes 0.7 to 1.5 times Step. Sampling takes
-	// 14 bytes of each logit (the logits, a float32 copy, probabilities and random numbers), at least 6 (the first two) and at
-	// most 40 (where all are sorted).
+	// at once. vLLM compiles the model, and kernels have workspaces that are not known: the step takes 0.7 to 1.5 times Step.
+	// Sampling takes 14 bytes of each logit (the logits, a float32 copy, probabilities and random numbers), at least 6 (the first
+	// two) and at most 20 (another copy, and its type). Before 0.17 the logits are sorted, which takes 30 bytes, from 14 to 45.
 	Profile estimate.Value `json:"profile_run"`
 	// Outside is what grows outside of PyTorch meanwhile: kernels that are loaded, libraries' workspaces, and NCCL's buffers of
 	// tensor parallelism. Start-up logs leave 0.3 to 0.5 GiB for it on one GPU.
 	Outside estimate.Value `json:"outside_pytorch"`
-	// Graphs is vLLM's own estimate of CUDA graphs, which it measures. Start-up logs of 0.20 to 0.29 that people published have
-	// 0.1 to 2.5 GiB, more with more layers and larger batches; before 0.20 it is no part of the budget.
+	// Graphs is vLLM's own estimate of CUDA graphs, which it measures. Published start-up logs of 0.20 to 0.29 have 0.14 GiB
+	// (aivrar/vllm-windows-build#4), 0.17 (noonghunna/club-3090#127), 0.36 (gpustack/runner#251), 0.44 (vllm-project/vllm#48214)
+	// and 2.43 (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#25); vllm-project/vllm#53013 has 118.65, which is taken for a fault.
+	// Before 0.20 it is no part of the budget.
 	Graphs estimate.Value `json:"cuda_graphs"`
 	Cache  estimate.Value `json:"cache"` // what is left; less than 0 where the fraction is too small
 }
@@ -101,7 +103,11 @@ func (b VLLMBudget) needs() estimate.Value {
 // profile returns the peak of the profile run (v1/worker/gpu/model_runner.py, profile_run and _dummy_sampler_run).
 func (v VLLM) profile(s VLLMStart) estimate.Value {
 	logits := alloc.Bytes(min(cmp.Or(s.Requests, 256), cmp.Or(v.MaxBatchedTokens, 8192))) * alloc.Bytes(s.Vocab)
-	return estimate.Value{Bytes: max(s.Step, 14*logits), Lower: max(s.Step*7/10, 6*logits), Upper: max(s.Step*3/2, 40*logits)}
+	usual, least, most := 14*logits, 6*logits, 20*logits
+	if v.before("0.17") { // v1/sample/ops/topk_topp_sampler.py, apply_top_k_top_p
+		usual, least, most = 30*logits, 14*logits, 45*logits
+	}
+	return estimate.Value{Bytes: max(s.Step, usual), Lower: max(s.Step*7/10, least), Upper: max(s.Step*3/2, most)}
 }
 
 // ceilThousandth rounds a fraction up as people write it.

@@ -65,7 +65,7 @@ func sglangPool(o estimateOptions, m poolModel) (*pool, error) {
 	out.Upper = &poolHolds{pools.Upper, upper.Tokens, upper.Requests}
 	out.holdsSGLang(plan, lower, upper, m.tokens)
 	if out.err == nil {
-		out.answer = fmt.Sprintf("%s of %s tokens fit at once%s; SGLang prints max_total_num_tokens=%d.", requests(plan.Requests), text.Grouped(m.tokens), atLeast(plan.Requests, lower.Requests), plan.Tokens)
+		out.answer = fmt.Sprintf("%s; SGLang prints max_total_num_tokens=%d.", fitAtOnce(plan.Requests, lower.Requests, m.tokens), plan.Tokens)
 	}
 	if p.cache > 0 {
 		return out, nil

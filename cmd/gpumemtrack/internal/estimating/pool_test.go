@@ -155,7 +155,7 @@ func TestEstimatePoolOfSGLang(t *testing.T) {
 func TestPoolText(t *testing.T) {
 	for args, want := range map[string][]string{
 		"llama-3-8b --engine vllm --gpu h100 --memory-fraction 0.92": {
-			"Meta-Llama-3-8B: 8,030,261,248 parameters, 15.0 GiB, served by vLLM 0.33.0 on H100 (79.1 GiB)", "55 requests of 8,192 tokens fit at once (at least 49); vLLM prints a cache of 453,152 tokens.",
+			"Meta-Llama-3-8B: 8,030,261,248 parameters, 15.0 GiB, served by vLLM 0.33.0 on H100 (79.1 GiB)", "55 requests of 8,192 tokens fit at once (at least 52); vLLM prints a cache of 453,152 tokens.",
 			"profile run (estimate)", "tokens, as vLLM prints them", "Group of blocks: 32 layers, full; 16 tokens each, 512 for a request", "0.01 more of --memory-fraction holds",
 			"Assumed, as not given: --max-model-len 8192; --max-requests 1024",
 		},

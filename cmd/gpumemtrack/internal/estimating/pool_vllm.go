@@ -57,7 +57,7 @@ func vllmPool(o estimateOptions, m poolModel) (*pool, error) {
 	out.Upper = &poolHolds{cache.Upper, upper.Tokens, upper.Requests}
 	out.holdsVLLM(plan, lower, upper, m.tokens)
 	if out.err == nil {
-		out.answer = fmt.Sprintf("%s of %s tokens fit at once%s; vLLM prints a cache of %s tokens.", requests(plan.Requests), text.Grouped(m.tokens), atLeast(plan.Requests, lower.Requests), text.Grouped(plan.Tokens))
+		out.answer = fmt.Sprintf("%s; vLLM prints a cache of %s tokens.", fitAtOnce(plan.Requests, lower.Requests, m.tokens), text.Grouped(plan.Tokens))
 	}
 	out.adviseVLLM(v, start, plan, p)
 	return out, nil
@@ -208,12 +208,19 @@ func requests(n int) string {
 	return text.Grouped(n) + " requests"
 }
 
-// atLeast says how many fit at least, if these are fewer.
-func atLeast(n, lower int) string {
-	if lower == n {
-		return ""
+// fitAtOnce says how many requests fit, and how many at least if these are fewer.
+func fitAtOnce(n, lower, tokens int) string {
+	verb, least := "fit", fmt.Sprintf(" (at least %s)", text.Grouped(lower))
+	if n == 1 {
+		verb = "fits"
 	}
-	return fmt.Sprintf(" (at least %s)", text.Grouped(lower))
+	switch lower {
+	case n:
+		least = ""
+	case 0:
+		least = ", or none"
+	}
+	return fmt.Sprintf("%s of %s tokens %s at once%s", requests(n), text.Grouped(tokens), verb, least)
 }
 
 // mostFraction is the largest fraction with which a server starts on a GPU that nothing else uses: the CUDA context takes the

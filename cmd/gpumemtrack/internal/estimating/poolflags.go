@@ -41,7 +41,9 @@ var (
 )
 
 // poolHelp explains them.
-const poolHelp = `With --engine vllm or sglang and one of --max-model-len, --memory-fraction, --requests and
---kv-cache-memory the answer is how many requests the server holds at once, by
-the engine's own rules: the memory that is left for its cache on the GPU of
---gpu, the blocks that it cuts that into, and the tokens that it prints.`
+const poolHelp = `With --engine vllm or sglang and one of --max-model-len, --memory-fraction,
+--requests and --kv-cache-memory the answer is how many requests the server
+holds at once, by the engine's own rules: the memory that is left for its cache
+on the GPU of --gpu, the blocks that it cuts that into, and the tokens that it
+prints. Flags have the engine's own names too, such as
+--gpu-memory-utilization.`
