@@ -182,7 +182,8 @@ func (f fitsFlag) Set(size string) error {
 	if strings.ContainsAny(size, "0123456789") {
 		err = f.Value.Set(size)
 	}
-	if near := text.Near(plainGPU(size), gpuNames()[:len(gpus)]); err != nil && len(near) > 0 {
+	isNumber := strings.Trim(size, "0123456789.") == "" && len(size) < 4 // which lacks a unit
+	if near := text.Near(plainGPU(size), gpuNames()[:len(gpus)]); err != nil && !isNumber && len(near) > 0 {
 		return fmt.Errorf("no such GPU is known: did you mean %s?", strings.Join(near, " or "))
 	}
 	return err

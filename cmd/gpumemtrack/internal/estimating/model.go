@@ -262,6 +262,9 @@ func (o estimateOptions) ofInput() []string {
 // fileCache returns the configuration of the keys and values of a file's model.
 func (o estimateOptions) fileCache(c *checkpoint.File) (estimate.KVConfig, error) {
 	usual, err := c.Cache(max(o.batch, 1), 0)
+	if _, unknown := c.Architecture(); err != nil && unknown == nil {
+		return usual, cli.UsageError("estimate: leave --serve out: %w", err)
+	}
 	if err != nil || o.seq == 0 {
 		return usual, err
 	}

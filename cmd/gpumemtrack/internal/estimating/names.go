@@ -27,7 +27,7 @@ func listCommand(a *cli.App) *cobra.Command {
 		Example: `  gpumemtrack estimate list qwen 7b
   gpumemtrack estimate list qwen3_moe --fits 80GiB`,
 		RunE: func(_ *cobra.Command, words []string) error {
-			t := cli.NewTable(a.Stdout, 1, "Name", "Parameters", "Weights", "Type", "Family")
+			t := cli.NewTable(a.Stdout, 3, "Name", "Family", "Published as", "Parameters", "Weights")
 			listed, all := 0, zoo.Names()
 			for _, name := range all {
 				m, err := zoo.ByName(name)
@@ -39,7 +39,7 @@ func listCommand(a *cli.App) *cobra.Command {
 					continue
 				}
 				listed++
-				t.AppendRow(table.Row{name, inThousands(m.Params), published.Bytes, published.Types, family})
+				t.AppendRow(table.Row{name, family, published.Types, inThousands(m.Params), published.Bytes})
 			}
 			if listed == 0 {
 				return fmt.Errorf("none of the %d models that are known by name is one of %s", len(all), strings.Join(append(words, typed), " "))

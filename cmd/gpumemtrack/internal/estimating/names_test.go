@@ -60,6 +60,7 @@ func TestNearMisses(t *testing.T) {
 		"--gpu hoper":      "did you mean hopper?",
 		"--fits 4900":      "did you mean 4090",
 		"--fits h101":      "no such GPU is known: did you mean h100?",
+		"--fits 10":        "did you mean 10GiB? A number needs its unit",
 		"--fits many":      "want a size such as 24GiB, or a GPU such as 4090",
 		"--zzz":            "unknown flag: --zzz: see gpumemtrack estimate --help",
 	} {
