@@ -30,18 +30,20 @@ func (l Sdpa) Attend(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 		return l.math(t, q, k, v, scores, out)
 	}
 	kept := append([]tape.Tensor{q, k, v}, l.masks...)
+	blocks, more := flashBlocks(t, q.DType, scores, l.Size)
 	return t.Op(tape.Op{
 		In: kept, Shape: out, Keep: kept, KeepOutput: true,
 		KeepOwn: append(l.own, tape.Own{Shape: scores[:3], DType: alloc.Float32}), FLOPs: setting.Flops(scores, l.Size, 4),
-		As: tape.Attention, Workspace: flashBlocks(t, q.DType, scores, l.Size),
+		As: tape.Attention, Workspace: blocks, BackwardWorkspace: more,
 	})
 }
 
 // flashBlocks returns the memory in which each thread of the CPU's kernel computes a block of scores, in float32 and once
-// more in a narrower type (aten/src/ATen/native/cpu/FlashAttentionKernel.cpp, cpu_flash_attention).
-func flashBlocks(t *tape.Tape, d alloc.DType, scores alloc.Shape, size int) alloc.Bytes {
+// more in a narrower type, and how much more the backward pass takes, which has the gradients of the scores beside them
+// (aten/src/ATen/native/cpu/FlashAttentionKernel.cpp, cpu_flash_attention and cpu_flash_attention_backward).
+func flashBlocks(t *tape.Tape, d alloc.DType, scores alloc.Shape, size int) (forward, more alloc.Bytes) {
 	if t.On() != setting.CPU {
-		return 0
+		return 0, 0
 	}
 	queries, keys := 32, min(scores[3], 512)
 	switch {
@@ -51,11 +53,14 @@ func flashBlocks(t *tape.Tape, d alloc.DType, scores alloc.Shape, size int) allo
 		queries = 64
 	}
 	queries = min(queries, scores[2])
-	n := setting.FLOPs(setting.OneDNNThreads, queries, keys+2+size, 4)
+	narrow := 0
 	if d.Bits() < 32 {
-		n = setting.AddSat(n, setting.FLOPs(setting.OneDNNThreads, queries, keys, d.Bits()/8))
+		narrow = d.Bits() / 8
 	}
-	return alloc.Bytes(min(n, setting.MaxTotal))
+	n := setting.AddSat(setting.FLOPs(setting.OneDNNThreads, queries, keys+2+size, 4), setting.FLOPs(setting.OneDNNThreads, queries, keys, narrow))
+	back := setting.FLOPs(setting.OneDNNThreads, queries, keys, 2, 4+narrow)
+	forward = alloc.Bytes(min(n, setting.MaxTotal))
+	return forward, max(0, alloc.Bytes(min(back, setting.MaxTotal))-forward)
 }
 
 // math is PyTorch's form without a kernel of its own, which computes in float32
