@@ -51,6 +51,7 @@ func footprints(t *tape.Tape, r *Report, h *tape.Holding, serve, learn run) {
 			fill(t, m, found.Allocated+more, found.Reserved+more, log.Smallest(found)+more)
 			doubtBlocks(t, m, largestWeight(h), side.training)
 		}
+		doubtRouting(t, m, side.training)
 		doubtKernels(t, m, side.training)
 	}
 }
@@ -89,6 +90,26 @@ func doubtBlocks(t *tape.Tape, m *Memory, largest alloc.Bytes, training bool) {
 	}
 	if t.Cfg.Offload == setting.OffloadPaged {
 		m.doubt(ofDevice, "paged states", "the driver keeps as many of them on the device as there is room for", 0, m.Host)
+	}
+}
+
+// uneven is how many times its share of the tokens a device may get that shares experts: the capacity that GShard leaves
+// (arXiv:2006.16668, section 2.2). Programs that drop no tokens have no limit of their own.
+const uneven = 2
+
+// doubtRouting adds terms for the experts of a mixture, whose tensors are as large as the router makes them in each step.
+// A block that one step leaves behind may be too small for the next one's, unless segments expand.
+func doubtRouting(t *tape.Tape, m *Memory, training bool) {
+	varying := layer.Ran.Of(t).Varying
+	shared := t.Cfg.Sharding.Experts > 1
+	if !training || varying == 0 || !shared && !t.Cfg.Loops() {
+		return
+	}
+	if shared {
+		m.doubt(ofTensors, "tokens of experts", "routing is uneven: a device may get twice its share of the tokens", 0, (uneven-1)*varying)
+	}
+	if !t.Cfg.Expandable {
+		m.doubt(ofSegments, "cache of the allocator", "experts get other numbers of tokens in each step, whose tensors fit no block of the last one", 0, varying)
 	}
 }
 

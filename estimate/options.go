@@ -178,6 +178,13 @@ func all(opts []Option) Option {
 //   - "eager": elementary operations, which hold the scores.
 func Attends(kernel string) Option { return option(func(c *setting.Config) { c.Kernel = kernel }) }
 
+// RunsExperts says how the experts of mixtures run. Without it, that is as in transformers, where all experts of Llama 4 run
+// on every token, and before 5.0 experts of other models ran one after another.
+//
+//   - "grouped": all at once, each on the tokens that are routed to it (torch._grouped_mm);
+//   - "loop": one after another, on these tokens.
+func RunsExperts(how string) Option { return option(func(c *setting.Config) { c.Experts = how }) }
+
 // LoRA is an Option that trains adapters of low rank for linear layers, y = Wx + BAx, and freezes all else
 // (arXiv:2106.09685), as Hugging Face's PEFT does. With a Quantized it is QLoRA (arXiv:2305.14314).
 type LoRA struct {
@@ -268,6 +275,10 @@ type Sharding struct {
 	// after stay gathered until their backward pass, as in torchtitan (distributed/fsdp.py, apply_fsdp_to_decoder).
 	// Without it, they are gathered as long as the model runs, as the root of fully_shard is.
 	Ends bool
+	// Experts is the number of devices that share the experts of each mixture, which are replicas of all else. Tokens are
+	// sent to the device that has their expert, and back (torchtitan 0.3's models/common/token_dispatcher.py); each gets
+	// as many as it sends if the experts are used equally, and upper bounds allow for twice as many.
+	Experts int
 	// Bucket is DeepSpeed's reduce_bucket_size, in elements; 0 is its default, 500,000,000.
 	Bucket int
 	// Overlap is DeepSpeed's overlap_comm, with which ZeRO 1 and 2 have two such buffers.

@@ -73,6 +73,7 @@ var table = []Engine{
 			{Flag: "zero", Value: "3", Setting: "parallelism.data_parallel_shard_degree", Source: "torchtitan/config/configs.py, ParallelismConfig", With: "replicas"},
 			{Flag: "sharded-by", Value: "fsdp2", Setting: "fully_shard", Source: "torchtitan/distributed/fsdp.py, apply_fsdp_to_decoder", With: "replicas"},
 			{Flag: "shard-ends", Value: "true", Setting: "fully_shard of tok_embeddings, and of norm and lm_head", Source: "torchtitan/distributed/fsdp.py, apply_fsdp_to_decoder", With: "replicas"},
+			{Flag: "experts", Value: "grouped", Setting: "torch._grouped_mm", Source: "torchtitan/models/common/moe.py, GroupedExperts"},
 			{Flag: "expandable-segments", Value: "true", Setting: "PYTORCH_ALLOC_CONF", Source: "run_train.sh, PYTORCH_ALLOC_CONF"},
 			{Flag: "checkpoint", Value: "blocks", Setting: "activation_checkpoint.mode selective", Source: "torchtitan/config/configs.py, ActivationCheckpointConfig"},
 			{Flag: "checkpoint-saves", Value: "half", Setting: "activation_checkpoint.mode selective", Source: "torchtitan/distributed/activation_checkpoint.py, _apply_op_sac", Unless: "checkpoint"},

@@ -35,6 +35,9 @@ func (l llama4MoE) Declare(d *tape.Declaration) {
 }
 
 func (l llama4MoE) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	if t.Cfg.Experts != "" {
+		return l.routed(t, x)
+	}
 	tokens := l.Tokens(t, x)
 	layer.Ran.Of(t).Unmeasured |= layer.Mixtures
 	visits := setting.Product(tokens, l.Experts)
@@ -51,17 +54,34 @@ func (l llama4MoE) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return t.Op(tape.Op{In: []tape.Tensor{y, sum}, Shape: y.Shape, InPlace: true, PassGrad: true})
 }
 
+// routed gives each expert the tokens that are routed to it, as programs other than transformers do.
+func (l llama4MoE) routed(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	chosen := alloc.Shape{l.Tokens(t, x), setting.Or(l.TopK, 2)}
+	scores := t.Call("router", l.router(), x)
+	scores = t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: chosen, KeepOwn: []tape.Own{{Shape: chosen, DType: alloc.Int64}}})
+	scores = t.Op(tape.Op{In: []tape.Tensor{scores}, Shape: chosen, DType: alloc.Float32, KeepOutput: true})
+	layer.Routed(t, scores)
+	y := t.Call("experts", llama4Experts(l), x)
+	return t.Sum(y, t.Call("shared_expert", l.SharedExpert(), x))
+}
+
 type llama4Experts struct{ layer.MoE }
 
 func (l llama4Experts) Kind() string { return layer.Experts(l).Kind() }
 
 func (l llama4Experts) Declare(d *tape.Declaration) {
-	d.Add(tape.Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, l.Hidden, 2 * l.FFN}, Split: true})
-	d.Add(tape.Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.FFN, l.Hidden}, Split: true, Apart: true})
+	d.Add(tape.Param{Name: "gate_up_proj", Shape: alloc.Shape{l.Experts, l.Hidden, 2 * l.FFN}, Split: true, Expert: true})
+	d.Add(tape.Param{Name: "down_proj", Shape: alloc.Shape{l.Experts, l.FFN, l.Hidden}, Split: true, Expert: true, Apart: true})
 	d.Layer("act_fn", l.Activation.Layer(layer.UseSiLU))
 }
 
 func (l llama4Experts) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	if t.Cfg.Experts != "" {
+		return l.Visit(t, x, func(both tape.Tensor) tape.Tensor {
+			parts := t.Parts(both, l.FFN, l.FFN)
+			return t.Mul(t.Call("act_fn", l.Activation.Layer(layer.UseSiLU), parts[0]), parts[1])
+		}, false)
+	}
 	visits := x.Shape[0]
 	both := t.Op(tape.Op{
 		In: []tape.Tensor{x}, Shape: alloc.Shape{visits, 2 * l.FFN}, Params: true, Keep: []tape.Tensor{x},

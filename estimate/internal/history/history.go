@@ -232,7 +232,7 @@ func (y *history) sizes() {
 	groups := 2*len(y.h.Modules) + len(y.t.Units)
 	y.of, y.gradients = make([][]int64, groups), make([][]int32, groups)
 	for i, u := range y.t.Units {
-		y.of[2*len(y.h.Modules)+i] = []int64{setting.Part(u.Reduced, y.t.Cfg.Sharding.Data)}
+		y.of[2*len(y.h.Modules)+i] = []int64{u.Kept}
 	}
 	if len(y.t.Units) > 0 {
 		return

@@ -20,6 +20,7 @@ type Facts struct {
 	Convolutions int         // that ran
 	Lengthwise   int         // of them, those along a sound or a text that mix all channels
 	Convolved    alloc.Bytes // largest tensor that a convolution reads or makes
+	Varying      alloc.Bytes // tensors as large as the router's choice makes them, that exist at a time
 	Transformed  alloc.Bytes // largest workspace of a convolution that computes with transformed tensors
 	Unmeasured   Unmeasured  // kinds of layers that ran
 }

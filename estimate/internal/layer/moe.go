@@ -293,6 +293,7 @@ func declareExpert(d *tape.Declaration, p tape.Param) {
 		AddQuantized(d, p)
 		return
 	}
+	p.Expert = true
 	d.Add(p)
 	AdaptParam(d, p.Name, p.Shape[0], p.Shape[1], p.Shape[2])
 }
@@ -309,15 +310,43 @@ func (l MoE) Visit(t *tape.Tape, x tape.Tensor, gate func(both tape.Tensor) tape
 	}
 	order := tape.Own{Shape: alloc.Shape{visits}, DType: alloc.Int64}
 	selected := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{visits, l.Hidden}, KeepOwn: []tape.Own{order, order}})
+	before := len(t.Storages)
+	selected = l.exchange(t, selected)
 	both := l.project(t, selected, l.upName(), tape.Op{
-		Shape: alloc.Shape{visits, l.up()}, Split: t.Cfg.Sharding.Tensor > 1,
+		Shape: alloc.Shape{visits, l.up()}, Split: t.Cfg.Sharding.Tensor > 1 && t.Cfg.Sharding.Experts <= 1,
 		KeepOwn: []tape.Own{{Shape: alloc.Shape{l.Experts}, DType: alloc.Int32}}, FLOPs: setting.FLOPs(visits, l.up(), l.Hidden, 2),
 	}, bias)
 	middle := gate(both)
 	down := l.project(t, middle, "down_proj", tape.Op{Shape: selected.Shape, Gather: true, Whole: true, Apart: true, FLOPs: setting.FLOPs(visits, l.Hidden, l.FFN, 2)}, bias)
+	routedTensors(t, before)
+	down = l.exchange(t, down)
 	y := t.In(in.DType, l.gather(t, down, in.Shape, order))
 	t.Hold(selected, down)
 	return y
+}
+
+// exchange sends each token to the device that has its expert, or back, where devices share experts: as many come as go, if
+// the experts are used equally.
+func (l MoE) exchange(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	if t.Cfg.Sharding.Experts <= 1 {
+		return x
+	}
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, Whole: true})
+}
+
+// routedTensors notes the sizes of the tensors that were made since, of which the router decides how large they are.
+func routedTensors(t *tape.Tape, since int) {
+	n := alloc.Bytes(0)
+	for i := since; i < len(t.Storages); i++ {
+		if s := &t.Storages[i]; !s.Part {
+			n += alloc.Bytes(s.Bytes)
+		}
+	}
+	if ran := Ran.Of(t); t.Inside() {
+		ran.Varying = max(ran.Varying, n)
+	} else {
+		ran.Varying += n
+	}
 }
 
 // project multiplies each token by the weight of its expert, and adds a copy of the expert's bias

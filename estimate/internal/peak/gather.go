@@ -144,14 +144,14 @@ func (g *gathering) gradient(of tape.Gradient) {
 	if of.Group == 0 || of.Stays <= 0 {
 		return
 	}
-	c, unit := g.a.t.Cfg, g.a.t.UnitOf[int(of.Group-1)%len(g.a.t.UnitOf)]
+	c, module := g.a.t.Cfg, int(of.Group-1)%len(g.a.t.UnitOf)
 	for n := range g.units {
 		u := &g.units[n]
-		if u.Number != unit {
+		if u.Number != g.a.t.UnitOf[module] {
 			continue
 		}
 		u.stays += of.Stays
-		whole := of.Stays * int64(c.Sharding.Data) * int64(c.Activations.Bits()) / int64(max(1, c.Gradients.Bits()))
+		whole := of.Stays * int64(c.Sharding.Data) / g.a.t.Owned[module] * int64(c.Activations.Bits()) / int64(max(1, c.Gradients.Bits()))
 		u.gradients = append(u.gradients, g.alloc(whole, 0))
 	}
 }

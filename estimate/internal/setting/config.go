@@ -41,7 +41,8 @@ type Config struct {
 	Projector  alloc.Bytes
 	Draft      alloc.Bytes // what a model that drafts takes
 	Loop       Loop
-	Expandable bool // the allocator has expandable segments
+	Expandable bool   // the allocator has expandable segments
+	Experts    string // how those of mixtures run
 	Offload    string
 	Machine    Machine
 	Release    Release // of PyTorch
@@ -139,6 +140,7 @@ func (c *Config) check() error {
 		word("Machine: GPU", c.Machine.GPU, Pascal, Volta, Turing, Ampere, Ada, Hopper, Blackwell),
 		word("Machine: Loading", c.Machine.Loading, LazyLoading, EagerLoading),
 		word("Attends", c.Kernel, SDPA, FlashAttention, EagerAttention),
+		word("Experts", c.Experts, GroupedExperts, LoopedExperts),
 		word("CheckpointSaves", c.Saves, SaveProducts, SaveHalf),
 		c.Loop.check(), checkShares(c.Shares),
 		patterns("Checkpointed", c.Checkpoints), patterns("Frozen", c.Frozen),

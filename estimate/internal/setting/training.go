@@ -431,6 +431,7 @@ type Sharding struct {
 	Sequence     string
 	By           string
 	Ends         bool
+	Experts      int
 	Bucket       int
 	Overlap      bool
 	Reuse        int
@@ -507,12 +508,12 @@ func (s *Sharding) check() error {
 	if err := cmp.Or(word("estimate sharding: Sequence", s.Sequence, SequenceKept, SequenceAgain), word("estimate sharding: By", s.By, FSDP2, DeepSpeed)); err != nil {
 		return err
 	}
-	s.Data, s.Tensor, s.Pipeline = Or(s.Data, 1), Or(s.Tensor, 1), Or(s.Pipeline, 1)
+	s.Data, s.Tensor, s.Pipeline, s.Experts = Or(s.Data, 1), Or(s.Tensor, 1), Or(s.Pipeline, 1), Or(s.Experts, 1)
 	s.MicroBatches = Or(s.MicroBatches, s.Pipeline)
 	for _, f := range []struct {
 		name  string
 		value int
-	}{{"Data", s.Data}, {"Tensor", s.Tensor}, {"Pipeline", s.Pipeline}, {"MicroBatches", s.MicroBatches}} {
+	}{{"Data", s.Data}, {"Tensor", s.Tensor}, {"Pipeline", s.Pipeline}, {"Experts", s.Experts}, {"MicroBatches", s.MicroBatches}} {
 		if f.value < 1 || f.value > maxDevices {
 			return fmt.Errorf("estimate sharding: %s is %d: want 1 or more, and at most %d", f.name, f.value, maxDevices)
 		}
@@ -520,10 +521,23 @@ func (s *Sharding) check() error {
 	if s.Bucket < 0 || s.Bucket > MaxField || s.Reuse < 0 || s.Reuse > MaxField {
 		return fmt.Errorf("estimate sharding: Bucket is %d and Reuse is %d: want 0 to %d elements", s.Bucket, s.Reuse, MaxField)
 	}
+	if s.Data > 1 && s.Data%s.Experts != 0 {
+		return fmt.Errorf("estimate sharding: %d replicas do not divide into groups of %d that share experts", s.Data, s.Experts)
+	}
 	if s.Tensor == 1 {
 		s.Sequence = "" // nothing is split
 	}
 	return nil
+}
+
+// Own returns n bytes of a parameter of experts, or of what belongs to it, as one device has it before replicas divide it from
+// a stage of ZeRO on. Devices that share experts are replicas of all else, so that those which divide the rest anyway leave
+// each device the same.
+func (s Sharding) Own(n int64, stage int) int64 {
+	if s.ZeRO >= stage && s.Data > 1 {
+		return n
+	}
+	return Part(n, max(1, s.Experts))
 }
 
 // Devices returns the number of devices that share the weights or the layers.
@@ -551,3 +565,14 @@ const (
 	// device holds as much of them as there is room for.
 	OffloadPaged = "paged"
 )
+
+// How the experts of a mixture run; as transformers runs them if it is empty.
+const (
+	GroupedExperts = "grouped" // all at once, on the tokens that are routed to them
+	LoopedExperts  = "loop"    // one after another
+)
+
+// Loops reports whether experts run one after another, as in transformers before 5.0.
+func (c *Config) Loops() bool {
+	return c.Experts == LoopedExperts || c.Experts == "" && c.Libraries.Transformers.Before(5, 0)
+}

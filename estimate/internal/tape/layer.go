@@ -44,7 +44,8 @@ type Param struct {
 	// Split marks a parameter that tensor parallelism divides among devices.
 	Split bool
 
-	Apart bool // its gradient appears at the operations that set Op.Apart
+	Expert bool // it has experts, which devices may share
+	Apart  bool // its gradient appears at the operations that set Op.Apart
 }
 
 // MaxLayers bounds the number of layers, so that a mistyped Repeat is an error instead of using up

@@ -28,32 +28,14 @@ type Holding struct {
 
 // ofModule is one parameter or buffer of a module.
 type ofModule struct {
-	Module int32
-	Apart  bool
-	Load   Load
+	Module        int32
+	Apart, Expert bool
+	Load          Load
 }
 
 // Apart returns the number of the group of a module's parameters that are marked Apart. These
 // groups follow those of all modules.
 func (h *Holding) Apart(module int32) int32 { return int32(len(h.Modules)) + module }
-
-// Load is the memory of some parameters, in bytes on one device, before data parallel replicas
-// divide it.
-type Load struct {
-	Weights, Buffers, Master, Gradients, State int64
-	Whole                                      int64 // the weights when they are gathered from all replicas, in the type in which layers compute
-	Work                                       setting.Work
-}
-
-func (l *Load) add(m Load) {
-	l.Weights += m.Weights
-	l.Buffers += m.Buffers
-	l.Whole += m.Whole
-	l.Master += m.Master
-	l.Gradients += m.Gradients
-	l.State += m.State
-	l.Work.Add(m.Work)
-}
 
 // sums is memory of a Holding, which the next call of Weigh uses again.
 type sums struct {
@@ -106,7 +88,7 @@ func Weigh(d *Declaration, cfg *setting.Config) (*Holding, error) {
 		to.Bytes += alloc.Bytes(whole)
 		h.Modules[p.module].add(l)
 		h.Total.add(l)
-		h.Each = append(h.Each, ofModule{int32(p.module), p.Apart, l})
+		h.Each = append(h.Each, ofModule{int32(p.module), p.Apart, p.Expert, l})
 	}
 	h.meet(cfg.Sharding)
 	return h, nil
@@ -120,7 +102,7 @@ func loadOf(c *setting.Config, p *ownedParam, frozen bool) (l Load, whole int64,
 		return l, int64(bytes), err
 	}
 	devices := 1
-	if p.Split {
+	if p.Split && !(p.Expert && c.Sharding.Experts > 1) {
 		devices = c.Sharding.Tensor
 	}
 	whole = int64(bytes)
@@ -137,7 +119,7 @@ func loadOf(c *setting.Config, p *ownedParam, frozen bool) (l Load, whole int64,
 		}
 	}
 	if frozen {
-		return l, whole, nil
+		return l.shared(p.Expert, c.Sharding), whole, nil
 	}
 	l.Gradients = (n*int64(setting.Or(p.DType, c.Gradients).Bits()) + 7) / 8
 	if c.Master && d != alloc.Float32 {
@@ -152,7 +134,7 @@ func loadOf(c *setting.Config, p *ownedParam, frozen bool) (l Load, whole int64,
 		l.State = padded(l.State, p.Shape, c.Sharding.Data)
 	}
 	l.Work = o.Work(p.Shape, n, d)
-	return l, whole, err
+	return l.shared(p.Expert, c.Sharding), whole, err
 }
 
 // inside marks the matrices that Muon updates: all but embeddings and the last matrix of the model,
@@ -167,57 +149,6 @@ func (d *Declaration) inside() {
 	if last >= 0 {
 		d.params[last].inside = false
 	}
-}
-
-// shard divides a load among data parallel replicas.
-func (l Load) shard(s setting.Sharding) Load {
-	if s.ZeRO >= 1 {
-		l.Master, l.State = setting.Part(l.Master, s.Data), setting.Part(l.State, s.Data)
-		l.Work.Together, l.Work.Decay = setting.Part(l.Work.Together, s.Data), setting.Part(l.Work.Decay, s.Data)
-	}
-	if s.ZeRO >= 2 {
-		l.Gradients = setting.Part(l.Gradients, s.Data)
-	}
-	if s.ZeRO >= 3 {
-		l.Weights = setting.Part(l.Weights, s.Data)
-	}
-	return l
-}
-
-// Device returns the part of a load that is in the memory of one device.
-func (l Load) Device(c *setting.Config) Load {
-	l = l.shard(c.Sharding)
-	switch c.Offload {
-	case setting.OffloadParameters:
-		l.Weights = 0
-		fallthrough
-	case setting.OffloadOptimizer:
-		l.Master, l.State, l.Work = 0, 0, setting.Work{}
-	case setting.OffloadPaged:
-		l.State = 0
-	}
-	return l
-}
-
-// Host returns the part of one device's load that is in the memory of the CPU.
-func (l Load) Host(c *setting.Config, training bool) alloc.Bytes {
-	l = l.shard(c.Sharding)
-	n := int64(0)
-	switch {
-	case c.Offload == setting.OffloadParameters && !training:
-		n = l.Weights
-	case c.Offload == "" || !training:
-	case c.Offload == setting.OffloadPaged:
-		n = l.State
-	case l.Master > 0: // the weights there are the master copy, and gradients are as wide
-		n = 2*l.Master + l.State
-		if c.Offload == setting.OffloadParameters {
-			n += l.Weights
-		}
-	default:
-		n = l.Weights + l.Gradients + l.State
-	}
-	return alloc.Bytes(n)
 }
 
 // Parameter is a declared parameter with the path and the kind of its layer.

@@ -123,6 +123,17 @@ func (t *Tape) Op(o Op) Tensor {
 	return y
 }
 
+// divided reports whether each device holds only its part of the tokens of the output y of an operation.
+func (o *Op) divided(c *setting.Config, y Tensor) bool {
+	switch {
+	case c.Sharding.Sequence == "" || y.split || o.Whole:
+		return false
+	case o.Scatter || o.Params:
+		return true
+	}
+	return slices.ContainsFunc(o.In, func(x Tensor) bool { return x.sequence || x.split && o.Gather })
+}
+
 // own fails if the operation uses a tensor of another tape.
 func (t *Tape) own(o *Op) {
 	if len(o.In) == 0 {

@@ -11,17 +11,6 @@ import (
 // inputs of blocks, norms and dropouts. A layer that is split gathers its input, and what it returns is summed over the
 // devices and scattered.
 
-// divided reports whether each device holds only its part of the tokens of the output y of an operation.
-func (o *Op) divided(c *setting.Config, y Tensor) bool {
-	switch {
-	case c.Sharding.Sequence == "" || y.split || o.Whole:
-		return false
-	case o.Scatter || o.Params:
-		return true
-	}
-	return slices.ContainsFunc(o.In, func(x Tensor) bool { return x.sequence || x.split && o.Gather })
-}
-
 // gathered holds the tensor that was gathered last, and what it was gathered from.
 var gathered Slot[struct{ from, whole Tensor }]
 

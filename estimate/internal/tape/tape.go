@@ -34,6 +34,7 @@ type Tape struct {
 	Answer     []int32   // storages that the first loss reads and that the caller sees
 	Units      []Unit    // of parameters that are gathered together; nil if none are
 	UnitOf     []int32   // of each module
+	Owned      []int64   // by how many devices the parameters of each module are shared, whatever the replicas divide
 	Total      alloc.Bytes
 
 	slots     []filled
@@ -107,6 +108,20 @@ type Segment struct {
 	Begin, End int32
 	Inputs     []int32 // storages that it reads but did not make: these are kept
 	Saved      []int32 // storages that it made and keeps until it has run again
+}
+
+// Unit is a group of layers whose parameters a device gathers together when they run, while it keeps a part of each
+// otherwise: a block with a number, or what is outside of these. Sizes are in bytes.
+type Unit struct {
+	Begin, End int32   // its operations
+	Params     []int64 // whole parameters, in the type in which the unit computes
+	Gathered   int64   // the sum of these
+	Cast       int64   // a device's part, in that type, if the parameters are kept in another
+	Reduced    int64   // the trained parameters' gradients, in the type in which they are summed up
+	Kept       int64   // the part of these that a device keeps
+	Stays      bool    // its parameters are whole from its forward pass to its backward pass
+	Number     int32   // its index on the tape
+	Group      int32   // which gradients a device keeps of it, counted from 1 as in Gradient
 }
 
 // reuse is a repeated call of a Shared layer, at the path at; its parts were declared under the
@@ -464,6 +479,9 @@ func (t *Tape) owner(at string) int {
 	}
 	return -1
 }
+
+// Inside reports whether the current layer is in a checkpointed one.
+func (t *Tape) Inside() bool { return t.inside }
 
 // Learns reports whether the parameters of the current layer are trained.
 func (t *Tape) Learns() bool {

@@ -3,22 +3,8 @@ package tape
 import (
 	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 )
-
-// Unit is a group of layers whose parameters a device gathers together when they run, while it keeps a part of each
-// otherwise: a block with a number, or what is outside of these. Sizes are in bytes.
-type Unit struct {
-	Begin, End int32   // its operations
-	Params     []int64 // whole parameters, in the type in which the unit computes
-	Gathered   int64   // the sum of these
-	Cast       int64   // a device's part, in that type, if the parameters are kept in another
-	Reduced    int64   // the trained parameters' gradients, in the type in which they are summed up; each device keeps a part
-	Stays      bool    // its parameters are whole from its forward pass to its backward pass
-	Number     int32   // its index on the tape
-	Group      int32   // which gradients a device keeps of it, counted from 1 as in Gradient
-}
 
 // unitName returns the name of the unit of the layer at a path: that up to its first number, or "" outside of all.
 func unitName(at string) string {
@@ -89,8 +75,9 @@ func Gather(t *Tape, h *Holding) {
 		}
 		of(name, int32(i)).End = int32(i) + 1
 	}
-	t.UnitOf = make([]int32, len(h.Modules))
+	t.UnitOf, t.Owned = make([]int32, len(h.Modules)), make([]int64, len(h.Modules))
 	for m := range h.Modules {
+		t.Owned[m] = 1
 		i, ok := at[names[m]]
 		if !ok {
 			i = len(all) - 1 // parameters that no operation reads
@@ -106,10 +93,15 @@ func Gather(t *Tape, h *Holding) {
 			u.Params = append(u.Params, n)
 			u.Gathered += n
 		}
-		u.Reduced += p.Load.Gradients
+		u.Kept += p.Load.Gradients
+		if p.Expert {
+			t.Owned[p.Module] = int64(max(1, s.Experts))
+		}
+		u.Reduced += p.Load.Gradients / t.Owned[p.Module]
 	}
 	for i := range all {
 		u := &all[i]
+		u.Kept = setting.Part(u.Kept, s.Data)
 		u.Number, u.Group = int32(i), int32(2*len(h.Modules)+i)+1
 		if t.Cfg.Weights != t.Cfg.Activations {
 			u.Cast = setting.Part(u.Gathered, s.Data)
@@ -119,31 +111,6 @@ func Gather(t *Tape, h *Holding) {
 		}
 	}
 	t.Units = all
-}
-
-// padded returns what n bytes or elements of a parameter are when its first dimension is padded so that the devices have
-// equal parts (torch/distributed/fsdp/_fully_shard/_fsdp_param.py, _init_sharded_param). A stack of fewer matrices than
-// devices is divided by another dimension (torchtitan/distributed/fsdp.py, apply_fsdp_to_decoder).
-func padded(n int64, shape alloc.Shape, devices int) int64 {
-	if len(shape) == 0 || shape[0] <= 0 || len(shape) == 3 && shape[0] < devices || n > setting.MaxTotal/2 {
-		return n
-	}
-	rows := int64(shape[0])
-	more := setting.Part(rows, devices)*int64(devices) - rows
-	return n + n/rows*min(more, setting.MaxTotal/4/max(1, n/rows))
-}
-
-// Widened returns the copies in float32 that DeepSpeed makes of a device's gradients as it steps, where they are narrower.
-func (l Load) Widened(c *setting.Config) int64 {
-	if !c.DeepSpeed() || c.Gradients.Bits() >= 32 {
-		return 0
-	}
-	n := l.Gradients
-	if c.Sharding.ZeRO == 1 {
-		n = setting.Part(n, c.Sharding.Data) // the gradients stay whole
-	}
-	bits := int64(c.Gradients.Bits())
-	return c.Sharding.Widened(n*8/bits) * 4
 }
 
 // Fetched returns the memory for whole layers on a device that keeps only parts of the weights, as with ZeRO stage 3, or

@@ -208,7 +208,7 @@ func (o *llamaOptions) flags(cmd *cobra.Command) {
 // completions makes the values of flags known to the shell.
 func completions(cmd *cobra.Command) {
 	for flag, words := range map[string][]string{
-		"engine": engines.Names(), "gpu": gpuNames(), "fits": gpuNames()[:len(gpus)], "cuda-loading": loadings, "sp": sequences, "sharded-by": sharders, "compute-dtype": usualTypes[1:], "attention": kernels, "hold-output": outputs,
+		"engine": engines.Names(), "gpu": gpuNames(), "fits": gpuNames()[:len(gpus)], "cuda-loading": loadings, "sp": sequences, "experts": runs, "sharded-by": sharders, "compute-dtype": usualTypes[1:], "attention": kernels, "hold-output": outputs,
 		"optimizer": optimizers, "optimizer-form": forms, "offload": offloads, "zero-grad": zeroGrads, "zero": {"1", "2", "3"},
 		"checkpoint": {blocks}, "checkpoint-saves": policies, "loss": names(losses), "quantize": append(slices.Clone(bases), ggufNames()...), "lora-targets": {"all-linear"},
 		"dtype": usualTypes, "autocast": usualTypes[1:], "gradients": usualTypes, "lora-dtype": usualTypes, "kv": slices.Concat(kvTypes, usualTypes),
@@ -221,7 +221,7 @@ func completions(cmd *cobra.Command) {
 func (o *estimateOptions) check(given func(flag string) bool) error {
 	for name, value := range map[string]int{
 		"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas,
-		"tp": o.tp, "pp": o.training.pipeline, "image": o.image, "frames": o.frames, "images": o.images.count, "sounds": o.sounds.count, "lora": o.lora, "slots": o.llama.slots, "max-batched-tokens": o.batched, "loss-chunks": o.loss.chunks, "prefill-chunk": o.chunk,
+		"tp": o.tp, "ep": o.parallel.experts, "pp": o.training.pipeline, "image": o.image, "frames": o.frames, "images": o.images.count, "sounds": o.sounds.count, "lora": o.lora, "slots": o.llama.slots, "max-batched-tokens": o.batched, "loss-chunks": o.loss.chunks, "prefill-chunk": o.chunk,
 	} {
 		if given(name) && value < 1 && (name != "images" && name != "sounds" || value < 0) {
 			return cli.UsageError("estimate: --%s %d: want 1 or more", name, value)
@@ -237,7 +237,7 @@ func (o *estimateOptions) check(given func(flag string) bool) error {
 var onlyTraining = []string{
 	"optimizer", "optimizer-form", "optimizer-in-backward", "weight-decay", "zero-grad", "hold-output", "accumulate", "checkpoint", "checkpoint-saves",
 	"master-weights", "gradients", "freeze", "replicas", "min-replicas", "zero", "lora", "lora-targets", "lora-dropout", "lora-dtype", "qlora", "loss", "loss-chunks", "sp",
-	"sharded-by", "shard-ends", "compute-dtype", "reduce-bucket-size", "overlap-comm", "max-reuse-distance",
+	"sharded-by", "shard-ends", "ep", "compute-dtype", "reduce-bucket-size", "overlap-comm", "max-reuse-distance",
 }
 
 // onlyServing lists the flags that only serving has.

@@ -49,6 +49,15 @@ func TestEstimateFSDP2(t *testing.T) {
 	assert.Equal(t, narrow.Weights, titan.Weights, "float32, divided")
 }
 
+func TestEstimateExperts(t *testing.T) {
+	const base = "mixtral-8x7b --train --dtype bfloat16 --seq 2048 --replicas 8 "
+	whole, shared := estimateJSON(t, base).Report.Training, estimateJSON(t, base+"--ep 8").Report.Training
+	assert.Less(t, shared.Weights, whole.Weights/5)
+	assert.Less(t, shared.Optimizer, whole.Optimizer/5)
+	const scout = "llama-4-scout-17b-16e --train --dtype bfloat16 --seq 2048 --images 0 "
+	assert.Less(t, estimateJSON(t, scout+"--experts grouped").Report.Retained, estimateJSON(t, scout).Report.Retained/3)
+}
+
 func TestEstimateQuantize(t *testing.T) {
 	const serve = "llama-3-8b --serve --seq 512 "
 	whole := estimateJSON(t, serve).Report.Inference
@@ -67,6 +76,8 @@ func TestEstimateLossAndQuantizeSayWhatIsWrong(t *testing.T) {
 		"gpt2 --train --compute-dtype bf16 --autocast bf16":             "choose one of --compute-dtype and --autocast",
 		"gpt2 --train --compute-dtype q8_0":                             "--compute-dtype",
 		"gpt2 --train --sharded-by ddp":                                 "want one of fsdp2, deepspeed",
+		"gpt2 --train --experts each":                                   "want one of grouped, loop",
+		"gpt2 --train --ep 0":                                           "want 1 or more",
 		"gpt2 --train --loss-chunks 0":                                  "want 1 or more",
 		"resnet50 --train --loss fused":                                 "for models that predict the next token",
 		"gpt2 --train --loss sum --loss-chunks 2":                       "--loss sum has no chunks",

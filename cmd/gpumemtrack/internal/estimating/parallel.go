@@ -18,9 +18,11 @@ type parallelOptions struct {
 	ends       bool
 	computes   string // --compute-dtype
 	expandable bool
-	bucket     int  // of DeepSpeed, in elements
-	overlap    bool // of DeepSpeed
-	reuse      int  // of DeepSpeed, in elements
+	experts    int    // --ep
+	runs       string // --experts
+	bucket     int    // of DeepSpeed, in elements
+	overlap    bool   // of DeepSpeed
+	reuse      int    // of DeepSpeed, in elements
 }
 
 func (o *parallelOptions) flags(cmd *cobra.Command) {
@@ -29,6 +31,8 @@ func (o *parallelOptions) flags(cmd *cobra.Command) {
 	flags.StringVar(&o.by, "sharded-by", "", "with --replicas and --zero: `WHAT` divides weights, gradients and states among replicas: "+strings.Join(sharders, ", ")+" (fsdp2 is PyTorch's fully_shard)")
 	flags.BoolVar(&o.ends, "shard-ends", false, "with --sharded-by fsdp2: divide the embedding and the head by themselves, as torchtitan does; without it they stay gathered while a step runs")
 	flags.StringVar(&o.computes, "compute-dtype", "", "element `TYPE` in which layers compute, whatever that of the weights (--dtype), as with the param_dtype of FSDP2")
+	flags.IntVar(&o.experts, "ep", 1, "expert parallelism: `N` devices, of those of --replicas, share the experts of each layer")
+	flags.StringVar(&o.runs, "experts", "", "`HOW` the experts of mixtures run: "+strings.Join(runs, ", ")+" (one after another); default: as in transformers, where all of Llama 4 get every token")
 	flags.IntVar(&o.bucket, "reduce-bucket-size", 0, "with --sharded-by deepspeed: its buffer of `N` gradients (default 500000000)")
 	flags.BoolVar(&o.overlap, "overlap-comm", false, "with --sharded-by deepspeed: it sums up gradients while the backward pass runs, for which --zero 1 and 2 have two such buffers")
 	flags.IntVar(&o.reuse, "max-reuse-distance", 0, "with --sharded-by deepspeed and --zero 3: parameters that are needed again within `N` stay whole (default 1000000000)")
@@ -41,6 +45,9 @@ var sequences = []string{"kept", "again"}
 // sharders lists the values of --sharded-by.
 var sharders = []string{"fsdp2", "deepspeed"}
 
+// runs lists the values of --experts.
+var runs = []string{"grouped", "loop"}
+
 // shardingOf returns the option for several devices.
 func shardingOf(o estimateOptions) (estimate.Option, error) {
 	s := estimate.Sharding{Data: o.replicas, ZeRO: o.zero, Tensor: o.tp, Pipeline: o.training.pipeline}
@@ -52,6 +59,7 @@ func shardingOf(o estimateOptions) (estimate.Option, error) {
 		return nil, err
 	}
 	s.By, err = oneOf("sharded-by", o.parallel.by, sharders)
+	s.Experts = o.parallel.experts
 	s.Ends, s.Bucket, s.Overlap, s.Reuse = o.parallel.ends, o.parallel.bucket, o.parallel.overlap, o.parallel.reuse
 	return s, err
 }
@@ -62,6 +70,11 @@ func computingOf(o estimateOptions) ([]estimate.Option, error) {
 	if o.parallel.expandable {
 		options = append(options, estimate.ExpandableSegments())
 	}
+	how, err := oneOf("experts", o.parallel.runs, runs)
+	if err != nil {
+		return nil, err
+	}
+	options = append(options, estimate.RunsExperts(how))
 	d, err := pickType("compute-dtype", o.parallel.computes)
 	switch {
 	case err != nil || d == 0:
