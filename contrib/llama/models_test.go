@@ -130,6 +130,22 @@ var smallModels = []smallModel{
 	{"glm4moe with a block that predicts", with(sharedKeys, map[string]any{"leading_dense_block_count": 1, "nextn_predict_layers": 1}), "output 1024 4096",
 		append([]string{attention + strings.Replace(mlp, "ffn_norm", "post_attention_norm", 1)}, slices.Repeat([]string{attention + qkvBias + strings.Replace(expertsOf, "ffn_norm", "post_attention_norm", 1) + shared + chosen}, 2)[0], attention+qkvBias+strings.Replace(expertsOf, "ffn_norm", "post_attention_norm", 1)+shared+chosen,
 			attention+qkvBias+strings.Replace(expertsOf, "ffn_norm", "post_attention_norm", 1)+shared+chosen+predicts)},
+	{"exaone", nil, "output 1024 4096, rope_freqs 32", slices.Repeat([]string{attention + mlp}, 4)},
+	{"internlm2", nil, "output 1024 4096", slices.Repeat([]string{attention + mlp}, 4)},
+	{"baichuan", with(map[string]any{"attention.head_count_kv": 16}), "output 1024 4096", slices.Repeat([]string{ungrouped + mlp}, 32)},
+	{"xverse", with(map[string]any{"attention.head_count_kv": 16}), "output 1024 4096", slices.Repeat([]string{ungrouped + mlp}, 4)},
+	{"minicpm", nil, "", slices.Repeat([]string{attention + mlp}, 4)},
+	{"apertus", with(map[string]any{"xielu.alpha_n": []float32{1, 1, 1, 1}, "xielu.alpha_p": []float32{1, 1, 1, 1}, "xielu.beta": []float32{1, 1, 1, 1}, "xielu.eps": []float32{1, 1, 1, 1}}), "output 1024 4096", slices.Repeat([]string{attention + headNorms + "ffn_norm 1024, ffn_up 1024 2816, ffn_down 2816 1024"}, 4)},
+	{"lfm2moe", with(mixtureKeys, map[string]any{"shortconv.l_cache": 3, "attention.head_count_kv": []int{0, 0, 4, 0}, "leading_dense_block_count": 1, "expert_gating_func": 2}), "token_embd_norm 1024", []string{conv + mlp, conv + expertsOf + chosen, attention + headNorms + expertsOf + chosen, conv + expertsOf + chosen}},
+	{"qwen2vl", with(map[string]any{"rope.dimension_sections": []int{16, 24, 24, 0}}), "output 1024 4096", slices.Repeat([]string{attention + qkvBias + mlp}, 4)},
+	{"qwen3vl", with(wide, map[string]any{"rope.dimension_sections": []int{24, 20, 20, 0}, "n_deepstack_layers": 3}), "output 1024 4096", slices.Repeat([]string{"attn_norm 1024, attn_q 1024 2048, attn_k 1024 512, attn_v 1024 512, attn_output 2048 1024, attn_q_norm 128, attn_k_norm 128," + mlp}, 4)},
+	{"qwen3vlmoe", with(mixtureKeys, wide, map[string]any{"rope.dimension_sections": []int{24, 20, 20, 0}, "n_deepstack_layers": 3}), "output 1024 4096", slices.Repeat([]string{"attn_norm 1024, attn_q 1024 2048, attn_k 1024 512, attn_v 1024 512, attn_output 2048 1024, attn_q_norm 128, attn_k_norm 128," + expertsOf}, 4)},
+	{"exaone-moe", with(sharedKeys, map[string]any{"leading_dense_block_count": 1, "attention.sliding_window": 512, "attention.sliding_window_pattern": []bool{true, true, true, false}}), "output 1024 4096",
+		append([]string{attention + headNorms + mlp}, slices.Repeat([]string{attention + headNorms + expertsOf + shared + chosen}, 3)...)},
+	{"granitemoe", with(mixtureKeys, map[string]any{"feed_forward_length": 512, "attention.scale": float32(1), "embedding_scale": float32(1), "logit_scale": float32(1), "residual_scale": float32(1)}), "", slices.Repeat([]string{attention + expertsOf}, 4)},
+	{"nemotron", with(epsilon), "output 1024 4096, output_norm.bias 1024", slices.Repeat([]string{attention + "attn_norm.bias 1024, ffn_norm 1024, ffn_norm.bias 1024, ffn_up 1024 2816, ffn_down 2816 1024"}, 4)},
+	{"arcee", nil, "output 1024 4096", slices.Repeat([]string{attention + "ffn_norm 1024, ffn_up 1024 2816, ffn_down 2816 1024"}, 4)},
+	{"ernie4_5", nil, "output 1024 4096", slices.Repeat([]string{attention + mlp}, 4)},
 }
 
 const (
@@ -158,7 +174,11 @@ func (m smallModel) write(t *testing.T, folder string) string {
 	all := with(usualKeys, m.keys, map[string]any{"block_count": len(m.blocks)})
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if all[name] != nil {
-			keys = append(keys, ggufKey{architecture + "." + name, all[name]})
+			prefix := architecture + "."
+			if strings.HasPrefix(name, "xielu.") {
+				prefix = ""
+			}
+			keys = append(keys, ggufKey{prefix + name, all[name]})
 		}
 	}
 	outside := fmt.Sprintf("token_embd 1024 %d, ", words)

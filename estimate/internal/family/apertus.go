@@ -13,6 +13,7 @@ var Apertus = &Family{
 		return normedBeforeAs(b, "attention_layernorm", "feedforward_layernorm", "", "")
 	}},
 	Types: []Type{{Name: "apertus", Base: "ApertusModel", Read: readApertus}},
+	GGUF:  []GGUF{{Name: "apertus", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}}},
 }
 
 func apertusMLP(c Transformer) tape.Layer {

@@ -32,6 +32,7 @@ func graphOf(c Transformer) ggml.Model {
 	if of(manyPositions) || c.Batched {
 		m.Positions = 4
 	}
+	m.Deepstack = min(c.Deepstack, MaxBlocks)
 	if own := Own[global](c); own != nil {
 		m.PerLayer = own.inner
 	}

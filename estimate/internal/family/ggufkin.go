@@ -122,3 +122,16 @@ func ggufKimiLinear(m *Metadata, a *Model) {
 	}
 	a.Own, a.Latent, a.KVHeads, a.HeadSize = delta, latent, 0, key
 }
+
+// ggufLFM2MoE reads LFM2 with a mixture after its first blocks.
+func ggufLFM2MoE(m *Metadata, a *Model) {
+	ggufLFM2(m, a)
+	ggufBest(m, a)
+	a.Router, a.UnscaledTopK = layer.LoneSigmoid, false
+}
+
+// ggufDeepstack reads how many blocks get vectors of images (Qwen3-VL).
+func ggufDeepstack(m *Metadata, a *Model) {
+	m.may(&a.Deepstack, "n_deepstack_layers")
+	a.Deepstack = min(a.Deepstack, a.Blocks)
+}

@@ -17,7 +17,7 @@ var LFM2 = &Family{
 	Types: []Type{
 		{Name: "lfm2", Base: "Lfm2Model", Keys: map[string]string{"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings"}, Read: readLFM2},
 	},
-	GGUF: []GGUF{{Name: "lfm2", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Blocks: true, Read: ggufLFM2}},
+	GGUF: []GGUF{{Name: "lfm2", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Blocks: true, Read: ggufLFM2}, {Name: "lfm2moe", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Blocks: true, Read: ggufLFM2MoE}},
 }
 
 func lfm2MLP(c Transformer) tape.Layer {

@@ -11,7 +11,7 @@ import (
 var Llama = &Family{
 	Name:  "Llama",
 	Types: []Type{{Name: "llama", Base: "LlamaModel", Read: readLlama, Text: true}},
-	GGUF:  []GGUF{{Name: "llama", Biases: true}},
+	GGUF:  []GGUF{{Name: "llama", Biases: true}, {Name: "internlm2"}, {Name: "baichuan"}, {Name: "xverse"}, {Name: "minicpm", Biases: true}},
 }
 
 // SmolLM3 is Llama with some layers that do not rotate.

@@ -14,6 +14,7 @@ import (
 var EXAONE = &Family{
 	Name:  "EXAONE 3",
 	Types: []Type{{Name: "exaone", Base: "LlamaModel", Read: classesOf("Exaone", "Llama", readLlama)}},
+	GGUF:  []GGUF{{Name: "exaone"}},
 }
 
 // InternLM3 is Llama with other names of keys.
@@ -63,6 +64,7 @@ var SarvamMoE = &Family{
 var EXAONEMoE = &Family{
 	Name:  "K-EXAONE",
 	Types: []Type{{Name: "exaone_moe", Base: "ExaoneMoeModel", Keys: map[string]string{"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"}, Read: readEXAONEMoE}},
+	GGUF:  []GGUF{{Name: "exaone-moe", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Window: 4, Read: ggufBest}},
 }
 
 // classesOf returns a reader for files whose class may have the name of the family, own, in place of that of the

@@ -25,6 +25,9 @@ var Qwen = &Family{
 		{Name: "qwen2", Biases: true},
 		{Name: "qwen2moe", With: Transformer{Mixture: Mixture{Router: layer.RoundedRouter, SharedGate: true, UnscaledTopK: true}}, Biases: true, Read: ggufQwen2MoE},
 		{Name: "qwen3", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}}, Biases: true},
+		{Name: "qwen2vl", Biases: true, With: Transformer{Attention: Attention{Batched: true}}},
+		{Name: "qwen3vl", Biases: true, Read: ggufDeepstack, With: Transformer{Attention: Attention{QKNorm: layer.NormHeads, Batched: true}}},
+		{Name: "qwen3vlmoe", Biases: true, Read: ggufDeepstack, With: Transformer{Attention: Attention{QKNorm: layer.NormHeads, Batched: true}, Mixture: Mixture{Router: layer.RoundedRouter}}},
 		{Name: "qwen3moe", With: Transformer{Attention: Attention{QKNorm: layer.NormHeads}, Mixture: Mixture{Router: layer.RoundedRouter}}, Biases: true},
 	},
 }

@@ -179,6 +179,9 @@ type Transformer struct {
 
 	StateType alloc.DType // of the states of recurrent blocks, where a config.json names one; 0 means that it names none
 
+	// Deepstack is the number of blocks to whose output llama.cpp adds vectors of images, which its input has beside those of
+	// the tokens (Qwen3-VL).
+	Deepstack int
 	// Predicting is the number of blocks after these that predict further tokens, of which a GGUF file may have some. They
 	// attend, and run only where llama.cpp drafts with them.
 	Predicting int

@@ -10,6 +10,7 @@ type Model struct {
 	Predicts      bool  // the blocks predict further tokens from the last output and the next embedding (nextn)
 	Capped        bool  // a tanh caps the logits
 	PerLayer      int   // width of each block's own embedding (Gemma 4); 0 means none
+	Deepstack     int   // blocks to whose output vectors of images are added, which come with the embedding (Qwen3-VL)
 	AltUp         AltUp // Gemma 3n
 	LayerNorm     bool  // norms are layer norms, which ggml does not compute in place
 
@@ -84,6 +85,7 @@ type builder struct {
 	states  *tensor // the numbers of the sequences' states
 
 	count    int     // of all blocks
+	deep     *tensor // the embedding with vectors of images
 	own      *tensor // the blocks' own embeddings
 	overflow bool    // a size is beyond any memory
 }
@@ -202,7 +204,9 @@ func (b *builder) build() {
 		case i == len(b.Blocks)-1:
 			ids = b.input(b.bytes(4, b.s.Outputs))
 		}
-		x = b.block(block, x, ids)
+		if x = b.block(block, x, ids); i < b.Deepstack && ids == nil {
+			x = over(x.size, x, part(b.deep, b.row(b.Hidden)))
+		}
 	}
 	if b.AltUp.Inputs > 1 {
 		x = op(b.bytes(4, b.Hidden, b.s.Outputs), b.AltUp.joined(b, x), b.input(b.bytes(4, b.s.Outputs)))
@@ -226,9 +230,18 @@ func (b *builder) embedded() *tensor {
 	x := b.input(b.row(width))
 	if b.s.Host {
 		if !b.Predicts {
-			b.expand(b.input(b.row(width))) // vectors in place of tokens, which always have a place
+			b.expand(b.input(b.row(width * (1 + b.Deepstack)))) // vectors in place of tokens, which always have a place
 		}
 		x = op(b.row(width), b.input(b.bytes(4, b.s.Batch)))
+		if b.Deepstack > 0 {
+			x = op(b.row(width*(1+b.Deepstack)), x)
+		}
+	} else if b.Deepstack > 0 {
+		x = b.input(b.row(width * (1 + b.Deepstack)))
+	}
+	if b.Deepstack > 0 {
+		b.deep = x
+		x = part(x, b.row(width))
 	}
 	own := b.ownEmbeddings()
 	if b.Scaled {
