@@ -19,7 +19,9 @@ type Engine struct {
 	Title  string // as its developers write it
 	Latest string // the release that the defaults were read from last; they hold for later ones as far as is known
 	Serves bool
-	Trains bool
+	// ReleaseFlag is the flag that has the engine's release, if its releases differ in more than the Defaults.
+	ReleaseFlag string
+	Trains      bool
 	// Pool is whether keys and values have memory that is allocated ahead; otherwise it grows with the text.
 	Pool     bool
 	Defaults []Default

@@ -68,7 +68,7 @@ func TestEveryDefaultHasASource(t *testing.T) {
 		}
 	}
 	_, err := engines.Named("tgi")
-	assert.ErrorContains(t, err, `no engine is named "tgi": want one of transformers, llama.cpp, vllm`)
+	assert.ErrorContains(t, err, `no engine is named "tgi": want one of transformers, trl, llama.cpp, vllm`)
 }
 
 func TestCompare(t *testing.T) {

@@ -11,14 +11,28 @@ var Any = Engine{Defaults: []Default{
 // llama.cpp are those of the day on which a pull request was merged.
 var table = []Engine{
 	{
-		Name: "transformers", Title: "transformers", Latest: "5.24.0", Serves: true, Trains: true,
+		Name: "transformers", Title: "transformers", Latest: "5.24.0", ReleaseFlag: "transformers", Serves: true, Trains: true,
 		Defaults: []Default{
+			{Flag: "dtype", Value: "float32", Setting: "dtype", Source: "src/transformers/modeling_utils.py, PreTrainedModel.from_pretrained", Before: "5.0", Unless: "autocast"},
 			{Flag: "batch", Value: "8", Mode: train, Setting: "per_device_train_batch_size", Source: trainingArguments},
 			{Flag: "optimizer", Value: "adamw", Mode: train, Setting: "optim", Source: trainingArguments},
 			{Flag: "optimizer-form", Value: "foreach", Mode: train, Setting: "optim adamw_torch", Source: trainingArguments},
 			{Flag: "optimizer-form", Value: "fused", Mode: train, Setting: "optim adamw_torch_fused, with PyTorch 2.8", Source: trainingArguments, Since: "4.54"},
 			{Flag: "zero-grad", Value: "first", Mode: train, Setting: "zero_grad after the step", Source: "src/transformers/trainer.py, Trainer._run_epoch"},
 			{Flag: "hold-output", Value: "dropped", Mode: train, Setting: "compute_loss returns the loss alone", Source: "src/transformers/trainer.py, Trainer.compute_loss"},
+		},
+	},
+	{
+		Name: "trl", Title: "TRL", Latest: "1.16.0", Trains: true,
+		Defaults: []Default{
+			{Flag: "batch", Value: "8", Setting: "per_device_train_batch_size", Source: trainingArguments},
+			{Flag: "seq", Value: "1024", Setting: "max_length", Source: "trl/trainer/sft_config.py, SFTConfig"},
+			{Flag: "optimizer", Value: "adamw", Setting: "optim", Source: trainingArguments},
+			{Flag: "optimizer-form", Value: "fused", Setting: "optim adamw_torch_fused, with PyTorch 2.8", Source: trainingArguments},
+			{Flag: "checkpoint", Value: "blocks", Setting: "gradient_checkpointing", Source: "trl/trainer/base_config.py, _BaseConfig"},
+			{Flag: "loss", Value: "trl", Setting: "loss_type nll", Source: "trl/trainer/sft_trainer.py, SFTTrainer.compute_loss", Since: "1.16"},
+			{Flag: "zero-grad", Value: "first", Setting: "zero_grad after the step", Source: "src/transformers/trainer.py, Trainer._run_epoch"},
+			{Flag: "hold-output", Value: "dropped", Setting: "compute_loss returns the loss alone", Source: "trl/trainer/sft_trainer.py, SFTTrainer.compute_loss"},
 		},
 	},
 	{

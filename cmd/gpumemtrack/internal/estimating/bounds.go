@@ -19,12 +19,12 @@ func known(upper alloc.Bytes) *alloc.Bytes {
 	return &upper
 }
 
-// atMost is an upper bound as text.
-func atMost(upper alloc.Bytes) string {
+// atMost is an upper bound as a cell of a table.
+func atMost(upper alloc.Bytes) any {
 	if upper == estimate.Unbounded {
 		return "unknown"
 	}
-	return upper.String()
+	return upper
 }
 
 // cannotKnow is the error of a question whose answer depends on a part that is not counted.

@@ -10,8 +10,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/internal/engines"
+	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
 // engineOptions say which engine runs or trains the model. Its defaults are values of other flags.
@@ -68,6 +70,9 @@ func (o *engineOptions) choose(given func(flag string) bool, serve, train *bool)
 // apply gives flags that are not given the values that the engine has for them.
 func (o *engineOptions) apply(flags *pflag.FlagSet, run engines.Run) {
 	run.Release = o.release
+	if o.release != "" && o.ReleaseFlag != "" && !flags.Changed(o.ReleaseFlag) {
+		_ = flags.Lookup(o.ReleaseFlag).Value.Set(strings.TrimPrefix(o.release, "v")) // it takes any text
+	}
 	o.defaults = o.For(run, flags.Changed)
 	for _, d := range o.defaults {
 		if err := flags.Lookup(d.Flag).Value.Set(d.Value); err != nil {
@@ -101,7 +106,7 @@ func engineDefaults() string {
 		e, _ := engines.Named(name)
 		fmt.Fprintf(&b, "%s (%s %s)\n", e.Name, e.Title, e.Latest)
 		for _, d := range e.Defaults {
-			fmt.Fprintf(&b, "  --%s %s%s\n", d.Flag, d.Value, onlyWhere(d))
+			b.WriteString(text.Wrap("--"+d.Flag+" "+d.Value+onlyWhere(d), 80, "  ", "      "))
 		}
 	}
 	return strings.TrimRight(b.String(), "\n")
@@ -117,7 +122,7 @@ func onlyWhere(d engines.Default) string {
 		all = append(all, "before "+d.Before)
 	}
 	if d.Memory > 1 {
-		all = append(all, fmt.Sprintf("GPUs of %v or more", d.Memory))
+		all = append(all, fmt.Sprintf("GPUs of %d GiB or more", d.Memory/alloc.GiB))
 	}
 	if d.Except != "" {
 		all = append(all, "but "+d.Except)

@@ -36,7 +36,7 @@ func TestEveryEngine(t *testing.T) {
 
 func TestEngineAndItsFlags(t *testing.T) {
 	for args, want := range map[string]string{
-		"--engine tgi":                                     `no engine is named "tgi": want one of transformers, llama.cpp`,
+		"--engine tgi":                                     `no engine is named "tgi": want one of transformers, trl, llama.cpp`,
 		"--engine-version 0.9":                             "--engine-version needs --engine",
 		"--engine vllm --engine-version x":                 "want a release such as 0.26.1 or b6325",
 		"--engine vllm --slots 4":                          "--slots is about llama.cpp",
@@ -69,4 +69,14 @@ func TestTokensOfAStep(t *testing.T) {
 	assert.Equal(t, 32*kept, all)
 	pool := estimateJSON(t, "gemma-3-1b-it --engine vllm --seq 8192 --batch 4").Report.Inference
 	assert.Equal(t, pool.Cache, pool.CachePeak, "nothing is appended in a pool")
+}
+
+// The release of an engine that is a library is that of the library too.
+func TestReleaseOfALibrary(t *testing.T) {
+	const base = "llama-3-8b --serve --seq 4096 --dtype bfloat16 --engine transformers"
+	assert.Equal(t, estimateJSON(t, base+" --transformers 4.38").Peak, estimateJSON(t, base+" --engine-version 4.38").Peak)
+	assert.Less(t, estimateJSON(t, base).Peak, estimateJSON(t, base+" --engine-version 4.38").Peak, "logits of all tokens")
+	assert.Contains(t, strings.Join(estimateJSON(t, "gpt2 --engine transformers --engine-version 4.40").Assumed, " "), "--dtype float32")
+	trl := estimateJSON(t, "gpt2 --engine trl")
+	assert.Equal(t, alloc.Shape{8, 1024}, trl.Report.Inputs[0])
 }

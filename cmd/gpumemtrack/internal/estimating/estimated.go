@@ -505,7 +505,7 @@ func (e estimated) inputOf() string {
 		unit = "samples"
 	}
 	said += fmt.Sprintf(", %s x %s %s", text.Grouped(texts), text.Grouped(length), unit)
-	if o.seq == 0 && !o.maxContext {
+	if (o.seq == 0 || o.engine.sets("seq")) && !o.maxContext {
 		said += " (assumed)"
 	}
 	return said

@@ -237,7 +237,7 @@ func (m *measured) write(w io.Writer, detail bool) {
 			layers = append(layers, r)
 			continue
 		}
-		upper := ""
+		var upper any = ""
 		if r.Estimate.Upper > 0 {
 			upper = atMost(r.Estimate.Upper)
 		}
