@@ -71,6 +71,7 @@ func model(layers []nn.Layer, opts []Option) (*Report, error) {
 		return nil, err
 	}
 	r.describe(t)
+	tape.LeaveUnreached(t, own)
 	serve, learn, err := peaks(r, t, own)
 	if err != nil {
 		return nil, err

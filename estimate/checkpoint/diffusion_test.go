@@ -61,7 +61,7 @@ func TestDenoisersAsPyTorchHasThem(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, m.Params, r.Params.Count)
 				if m.Peak != nil {
-					checkPeak(t, m.Peak[dtype], dtype, r, false)
+					checkPeak(t, m.Peak[dtype], dtype, r)
 				}
 				if !assert.InEpsilon(t, float64(kept), float64(r.Retained), 0.003, "%s: measured %d, estimated %d", dtype, kept, r.Retained) {
 					for _, row := range r.Layers {

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family"
-	"github.com/gpumemtrack/gpumemtrack/estimate/internal/family/vision"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
 
 	"github.com/stretchr/testify/assert"
@@ -85,7 +84,6 @@ func testFamilies(t *testing.T, name string) {
 				d, err := alloc.ParseDType(dtype)
 				require.NoError(t, err)
 				length := m.Length
-				tower := c.architecture.Vision != nil && c.architecture.Family != vision.CLIP && c.architecture.Family != vision.SigLIP
 				if c.architecture.SeesImages() {
 					length = 0
 				}
@@ -103,7 +101,7 @@ func testFamilies(t *testing.T, name string) {
 				require.NoError(t, err)
 				assert.Equal(t, m.Params, r.Params.Count)
 				if peak, ok := m.Peak[dtype]; ok {
-					checkPeak(t, peak, dtype, r, tower)
+					checkPeak(t, peak, dtype, r)
 				}
 				within := 0.003
 				if family.Own[layer.DeltaNet](c.architecture.Transformer) != nil { // the chunks' copies
@@ -120,15 +118,11 @@ func testFamilies(t *testing.T, name string) {
 }
 
 // checkPeak checks the peak of a training step on the CPU against the bounds that the report prints. What the profiler
-// does not see is what was there before the step. A tower through which no image ran has no
-// gradients, nor have the blocks of one whose output the text does not read; the report counts them.
-func checkPeak(t *testing.T, measured alloc.Bytes, dtype string, r *estimate.Report, tower bool) {
+// does not see is what was there before the step.
+func checkPeak(t *testing.T, measured alloc.Bytes, dtype string, r *estimate.Report) {
 	at := r.Training
 	peak := measured + at.Weights + at.Buffers + at.Optimizer + at.Input
 	assert.LessOrEqual(t, peak, at.Peak.Upper, "%s: the upper bound of %v", dtype, at.Peak.Bytes)
-	if tower {
-		return
-	}
 	assert.GreaterOrEqual(t, peak, at.Peak.Lower, "%s: the lower bound of %v", dtype, at.Peak.Bytes)
 }
 

@@ -220,9 +220,12 @@ func (h Held) Declare(d *tape.Declaration) { d.Declare(h.Layer) }
 
 // Forward returns x. The row has the parameters of all parts.
 func (h Held) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	row := &t.Rows[t.Row]
-	for i := row.Owner + 1; row.Owner >= 0 && i < len(t.Decl.Modules) && t.Decl.Modules[i].Depth > row.Depth; i++ {
-		row.Params = setting.AddSat(row.Params, t.Decl.Modules[i].Params)
+	if row := &t.Rows[t.Row]; row.Owner >= 0 {
+		i := row.Owner + 1
+		for ; i < len(t.Decl.Modules) && t.Decl.Modules[i].Depth > row.Depth; i++ {
+			row.Params = setting.AddSat(row.Params, t.Decl.Modules[i].Params)
+		}
+		tape.Rest(t, row.Owner, i)
 	}
 	if h.Tower {
 		layer.Ran.Of(t).Towers = true

@@ -23,6 +23,7 @@ func Training(t *tape.Tape, begin, end int32, gradients []tape.Gradient, from se
 		a.run(i)
 		a.gathering.after(i)
 	}
+	a.releaseUnreached()
 	a.gathering.turn()
 	var done timeline.Passes
 	if log != nil {
@@ -107,6 +108,18 @@ func (a *alive) release(id int32) {
 	}
 }
 
+// releaseUnreached releases what operations keep through which no backward pass goes: the graph of what the model does not
+// return is gone when it returns.
+func (a *alive) releaseUnreached() {
+	for i := a.begin; i < a.end; i++ {
+		if o := &a.t.Ops[i]; o.Unreached {
+			for _, id := range a.t.Refs[o.Keep:o.End] {
+				a.release(id)
+			}
+		}
+	}
+}
+
 // backward runs the operations in reverse. Parameters' gradients are made, or added to if they are
 // there.
 func (a *alive) backward(segments []tape.Segment, gradients []tape.Gradient, there bool) {
@@ -130,7 +143,7 @@ func (a *alive) backward(segments []tape.Segment, gradients []tape.Gradient, the
 			a.gradients += gradients[i].Stays
 		}
 		o := &a.t.Ops[i]
-		if o.Grad {
+		if o.Grad && !o.Unreached {
 			extra := g.step(o) + o.Workspace + o.Backward
 			a.note(i, extra+sum, a.gradients, true)
 			a.log.Temporary(extra)
@@ -142,7 +155,9 @@ func (a *alive) backward(segments []tape.Segment, gradients []tape.Gradient, the
 			g.releaseDone()
 		}
 		for _, id := range a.t.Refs[o.Keep:o.End] {
-			a.release(id)
+			if !o.Unreached {
+				a.release(id)
+			}
 		}
 		if next >= 0 && i == segments[next].Begin {
 			for _, id := range segments[next].Inputs {

@@ -97,6 +97,7 @@ type Recorded struct {
 	Grad, PassGrad bool
 	InPlace, View  bool
 	TrainingOnly   bool
+	Unreached      bool // the loss reads nothing that it makes, so that no backward pass goes through it
 	saved          bool // a checkpointed layer keeps its output
 	params         bool // it reads parameters of its layer
 	apart          bool // it reads parameters that are marked Apart

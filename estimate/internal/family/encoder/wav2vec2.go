@@ -144,7 +144,7 @@ func normedConv(c family.Transformer, s *sounds) tape.Layer {
 	conv := layer.Conv1d{In: c.Hidden, Out: c.Hidden, Kernel: s.kernel, Padding: s.kernel / 2, Groups: s.groups}
 	parts := tape.Sequential{tape.As("conv", conv), tape.Inline(weightNorm{conv})}
 	return tape.Module{Name: "PositionalConvEmbedding", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
-		y := f.Call("conv", f.Apply(weightNorm{conv}, f.Permute(x, 0, 2, 1)))
+		y := f.Call("conv", f.Permute(f.Apply(weightNorm{conv}, x), 0, 2, 1))
 		return f.Permute(f.Apply(s.act.Layer(layer.UseGELU), f.Part(y, 2, x.Dim(1))), 0, 2, 1)
 	}}
 }
@@ -158,8 +158,7 @@ func (l weightNorm) Declare(d *tape.Declaration) { d.Param("weight_g", 1, 1, l.c
 func (l weightNorm) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	weight := alloc.Shape{l.conv.Out, l.conv.In / max(1, l.conv.Groups), l.conv.Kernel}
 	made := t.Op(tape.Op{In: []tape.Tensor{t.Const(t.Activation(), 1)}, Shape: weight, Params: true, KeepOutput: true, KeepOwn: []tape.Own{{Shape: weight[2:], DType: alloc.Float32}}})
-	t.Hold(made)
-	return x
+	return t.Op(tape.Op{In: []tape.Tensor{x, made}, Shape: x.Shape, View: true}) // the convolution reads both
 }
 
 // maskVector is the vector that replaces what training masks.
