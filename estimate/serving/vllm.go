@@ -3,6 +3,7 @@ package serving
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -104,12 +105,12 @@ func (v VLLM) Plan(specs []CacheSpec, budget alloc.Bytes) (VLLMPlan, error) {
 	}
 	plan := p.plan()
 	if v.Blocks > 0 {
-		budget = alloc.Bytes(v.Blocks) * plan.BytesPerBlock
+		budget = timesBlock(v.Blocks, plan.BytesPerBlock)
 	}
 	if v.MaxModelLen < 1 {
 		return VLLMPlan{}, fmt.Errorf("plan vLLM's cache: MaxModelLen is %d: want 1 or more", v.MaxModelLen)
 	}
-	need := func(tokens int) alloc.Bytes { return alloc.Bytes(p.blocks(tokens)) * plan.BytesPerBlock }
+	need := func(tokens int) alloc.Bytes { return timesBlock(p.blocks(tokens), plan.BytesPerBlock) }
 	free := budget
 	if !v.before("0.29") { // the null block is set aside since then
 		free -= plan.BytesPerBlock
@@ -117,7 +118,7 @@ func (v VLLM) Plan(specs []CacheSpec, budget alloc.Bytes) (VLLMPlan, error) {
 	if need(v.MaxModelLen) > free {
 		return plan, &TooSmallError{v.MaxModelLen, need(v.MaxModelLen), free, longest(v.MaxModelLen, func(tokens int) bool { return need(tokens) <= free })}
 	}
-	plan.Blocks = int(budget / plan.BytesPerBlock)
+	plan.Blocks = int(min(budget/plan.BytesPerBlock, math.MaxInt32))
 	plan.Concurrency = float64(plan.Blocks) / float64(plan.BlocksPerRequest)
 	plan.Tokens = int64(plan.Concurrency * float64(v.MaxModelLen))
 	plan.Requests = (plan.Blocks - 1) / plan.BlocksPerRequest
@@ -188,6 +189,14 @@ func numbers(version string) (n [3]int) {
 		}
 	}
 	return n
+}
+
+// timesBlock returns the memory of blocks, at most maxBytes.
+func timesBlock(blocks int, each alloc.Bytes) alloc.Bytes {
+	if int64(blocks) > maxBytes/int64(each) {
+		return maxBytes
+	}
+	return alloc.Bytes(blocks) * each
 }
 
 // maxBytes bounds sizes, so that no sum overflows.

@@ -404,5 +404,5 @@ func (p *planner) inFlight() int {
 	case !p.NoAsync:
 		batches++
 	}
-	return min(batches*p.MaxBatchedTokens, maxSetting)
+	return int(min(int64(batches)*int64(p.MaxBatchedTokens), maxSetting))
 }

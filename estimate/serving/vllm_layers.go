@@ -113,6 +113,8 @@ func (p *planner) check() error {
 		return errors.New("a setting is negative: want 0 or more")
 	case max(p.MaxModelLen, p.MaxBatchedTokens, p.Tensor, p.Pipeline, p.DraftTokens, p.DraftModules, p.Block, p.Blocks, p.Layers) > maxSetting:
 		return fmt.Errorf("a setting is above %d", maxSetting)
+	case p.Pipeline > maxStages:
+		return fmt.Errorf("a pipeline of %d stages: want at most %d", p.Pipeline, maxStages)
 	}
 	for _, s := range p.specs {
 		if err := p.checkSpec(s); err != nil {
@@ -122,10 +124,11 @@ func (p *planner) check() error {
 	return nil
 }
 
-// The most of a setting, of layers, and of the bytes of a block.
+// The most of a setting, of layers, of stages, and of the bytes of a block in a layer.
 const (
 	maxSetting = 1 << 27
-	maxSpecs   = 1 << 14
+	maxSpecs   = 1 << 12
+	maxStages  = 1 << 10
 	maxPage    = 1 << 36
 )
 
@@ -133,7 +136,7 @@ const (
 func (p *planner) checkSpec(s CacheSpec) error {
 	sizes := []int{s.KVHeads, s.HeadSize, s.ValueSize, s.Window, s.Source, s.Latent, s.Index, s.Channels, s.Groups, s.GroupChannels, s.Kernel, s.StateHeads, s.HeadState}
 	switch {
-	case slices.Min(sizes) < 0 || slices.Max(sizes) > maxSetting || int64(s.KVHeads)*int64(s.HeadSize+s.ValueSize) > maxSetting:
+	case s.Layer < 0 || s.Layer > maxSetting || slices.Min(sizes) < 0 || slices.Max(sizes) > maxSetting || int64(s.KVHeads)*int64(s.HeadSize+s.ValueSize) > maxSetting:
 		return errors.New("a size is negative or too large")
 	case s.Kind == Recurrent && (s.StateHeads%p.Tensor != 0 || p.channels(s)%p.Tensor != 0):
 		return fmt.Errorf("a tensor parallelism of %d does not divide its %d heads and %d channels", p.Tensor, s.StateHeads, s.Channels)
@@ -194,7 +197,11 @@ func (p *planner) alignBlock() error {
 	if unit > maxSetting || token == 0 {
 		return fmt.Errorf("a block of %d tokens: want at most %d", unit, maxSetting)
 	}
-	p.kvBlock = max(p.kvBlock, unit*int(ceil(state, int64(unit)*token)))
+	block := int64(unit) * ceil(state, int64(unit)*token)
+	if block > maxSetting {
+		return fmt.Errorf("a state of %d bytes: its block would have more than %d tokens", state, maxSetting)
+	}
+	p.kvBlock = max(p.kvBlock, int(block))
 	p.statePage = int64(p.kvBlock) * token
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -283,4 +285,44 @@ func TestVLLMKVTypes(t *testing.T) {
 		assert.Equal(t, 64, plan.Block)
 		assert.Equal(t, 64*want, plan.BytesPerBlock, kv)
 	}
+}
+
+// No settings and no sizes make it panic, or run long.
+func TestVLLMWithAnySettings(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	pick := func(of ...int) int { return of[random.IntN(len(of))] }
+	sizes := []int{-1, 0, 1, 2, 3, 7, 16, 100, 128, 1 << 27, math.MaxInt32}
+	kinds := []string{serving.Full, serving.Sliding, serving.Chunked, serving.Latent, serving.Cross, serving.Recurrent, "", "full"}
+	planned := 0
+	for range 4000 {
+		few := func() int { return pick(1, 2, 8, 64, 128, 1024) }
+		any := few
+		if random.IntN(3) == 0 {
+			any = func() int { return pick(sizes...) }
+		}
+		specs := make([]serving.CacheSpec, random.IntN(12))
+		for i := range specs {
+			specs[i] = serving.CacheSpec{
+				Layer: i, Kind: kinds[random.IntN(len(kinds))], KVHeads: any(), HeadSize: any(), ValueSize: any(), Window: any(), Source: any(), Latent: any(), Index: pick(0, 0, any()),
+				Mixer: []string{"delta", "kda", "mamba", "mamba2", "conv"}[random.IntN(5)], Channels: any(), Groups: pick(0, any()), GroupChannels: any(), Kernel: any(), StateHeads: any(), HeadState: any(),
+			}
+		}
+		v := serving.VLLM{
+			MaxModelLen: any(), MaxBatchedTokens: any(), Block: pick(0, any()), Tensor: pick(0, 1, any()), Pipeline: pick(0, 1, any()), DraftTokens: pick(0, any()), DraftModules: pick(0, any()), Blocks: pick(0, any()),
+			NoPrefixCaching: random.IntN(2) == 0, NoHybridManager: random.IntN(4) == 0, BlockOutermost: random.IntN(2) == 0, Version: []string{"", "0.19", "v0.25.1rc2", "x"}[random.IntN(4)],
+			KVType: []string{"", "fp8", "nvfp4", "fp8_ds_mla"}[random.IntN(4)],
+		}
+		for _, budget := range []alloc.Bytes{math.MinInt64 / 2, 0, 1, alloc.GiB, 1 << 55} {
+			plan, err := v.Plan(specs, budget)
+			if err == nil {
+				planned++
+				assert.Positive(t, plan.BytesPerBlock)
+				assert.Positive(t, plan.BlocksPerRequest)
+				assert.GreaterOrEqual(t, plan.Blocks, plan.Requests)
+			}
+			_, _ = v.Longest(specs, budget, any())
+		}
+		_, _ = v.Budget(specs, any())
+	}
+	assert.Greater(t, planned, 100)
 }
