@@ -53,7 +53,7 @@ var zeros = []any{
 	new(estimate.Memory), new(estimate.Quantized), new(estimate.Report), new(estimate.Row), new(estimate.Sharding), new(estimate.Term),
 	new(checkpoint.File), new(checkpoint.InPrompt), new(checkpoint.Stored),
 	new(llamacpp.Quantization), new(llamacpp.Server),
-	new(serving.CacheSpec), new(serving.TooSmallError), new(serving.VLLM), new(serving.VLLMBudget), new(serving.VLLMGroup), new(serving.VLLMPlan), new(serving.VLLMStart),
+	new(serving.CacheSpec), new(serving.SGLang), new(serving.SGLangBudget), new(serving.SGLangPlan), new(serving.SGLangStart), new(serving.TooSmallError), new(serving.VLLM), new(serving.VLLMBudget), new(serving.VLLMGroup), new(serving.VLLMPlan), new(serving.VLLMStart),
 	new(nn.AdaptiveAvgPool), new(nn.AdaptiveMaxPool), new(nn.Attention), new(nn.AvgPool), new(nn.BatchNorm),
 	new(nn.CTC), new(nn.Class), new(nn.Concat), new(nn.Conv1d), new(nn.Conv2d), new(nn.Conv3d), new(nn.CrossEntropy),
 	new(nn.Dropout), new(nn.Embedding), new(nn.Flatten), new(nn.Flow), new(nn.GRU), new(nn.GroupNorm),
@@ -87,7 +87,7 @@ var zeros = []any{
 }
 
 // settings are types that a program fills in and nobody writes as JSON, as patterns of their names.
-var settings = regexp.MustCompile(`^(\w+\.\w*Config|nn\.\w+|estimate\.(KVConfig|LoRA|Loop|Machine|Quantized|Sharding|Measured)|checkpoint\.InPrompt|llamacpp\.\w+|serving\.(CacheSpec|VLLM|VLLMStart|SGLang)|sim\.\w+|zoo\.(Model|Published))$`)
+var settings = regexp.MustCompile(`^(\w+\.\w*Config|nn\.\w+|estimate\.(KVConfig|LoRA|Loop|Machine|Quantized|Sharding|Measured)|checkpoint\.InPrompt|llamacpp\.\w+|serving\.(CacheSpec|VLLM|VLLMStart|SGLang|SGLangStart)|sim\.\w+|zoo\.(Model|Published))$`)
 
 var stringer = reflect.TypeFor[fmt.Stringer]()
 

@@ -63,6 +63,7 @@ func Command(a *cli.App) *cobra.Command {
 	o.parallel.flags(cmd)
 	o.llama.flags(cmd)
 	o.pool.flags(cmd)
+	cmd.Flags().SetNormalizeFunc(byEngineName)
 	o.images.flags(cmd)
 	o.sounds.flags(cmd)
 	completions(cmd)

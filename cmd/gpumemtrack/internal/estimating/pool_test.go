@@ -152,6 +152,14 @@ func TestEstimatePoolOfSGLang(t *testing.T) {
 	assert.Positive(t, few.Pool.TooSmall.Longest)
 }
 
+// Flags have the engines' own names too.
+func TestFlagsByEngineNames(t *testing.T) {
+	ours := poolJSON(t, "llama-3-8b --engine vllm --gpu h100 --tp 2 --max-model-len 4096 --memory-fraction 0.8 --max-batched-tokens 2048 --max-requests 32 --kv fp8 --no-prefix-caching", 0)
+	theirs := poolJSON(t, "llama-3-8b --engine vllm --gpu h100 --tensor-parallel-size 2 --max-model-len 4096 --gpu-memory-utilization 0.8 --max-num-batched-tokens 2048 --max-num-seqs 32 --kv-cache-dtype fp8 --no-enable-prefix-caching", 0)
+	assert.Equal(t, ours, theirs)
+	assert.Equal(t, 2048, ours.Pool.Step)
+}
+
 func TestPoolText(t *testing.T) {
 	for args, want := range map[string][]string{
 		"llama-3-8b --engine vllm --gpu h100 --memory-fraction 0.92": {

@@ -1,7 +1,10 @@
 package estimating
 
 import (
+	"cmp"
+
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
@@ -32,6 +35,19 @@ func (o *poolOptions) flags(cmd *cobra.Command) {
 	flags.BoolVar(&o.noPrefix, "no-prefix-caching", false, "with --engine: requests share no part of the cache")
 	flags.BoolVar(&o.eager, "enforce-eager", false, "with --engine: no CUDA graphs")
 	flags.IntVar(&o.drafted, "draft-tokens", 0, "with --engine: `N` tokens are drafted at once by one layer more, as in multi-token prediction")
+}
+
+// engineNames are what vLLM and SGLang call flags of ours; they are taken too.
+var engineNames = map[string]string{
+	"gpu-memory-utilization": "memory-fraction", "mem-fraction-static": "memory-fraction", "context-length": "max-model-len",
+	"max-num-batched-tokens": "max-batched-tokens", "chunked-prefill-size": "max-batched-tokens", "max-num-seqs": "max-requests", "max-running-requests": "max-requests",
+	"kv-cache-memory-bytes": "kv-cache-memory", "kv-cache-dtype": "kv", "tensor-parallel-size": "tp", "pipeline-parallel-size": "pp", "no-enable-prefix-caching": "no-prefix-caching",
+	"num-speculative-tokens": "draft-tokens",
+}
+
+// byEngineName returns our name of a flag.
+func byEngineName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	return pflag.NormalizedName(cmp.Or(engineNames[name], name))
 }
 
 // onlyPool lists the flags that ask for the pool, and ofPool those that say more about it.
