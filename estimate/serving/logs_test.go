@@ -110,3 +110,36 @@ func TestVLLMLogsFoundLater(t *testing.T) {
 	}
 	assert.Equal(t, 10, agreed)
 }
+
+// As TestVLLMLogsFoundLater: 4 of the 5 answers agreed within what the logs print of the pools. The fifth took states of float32,
+// of which the log prints half the size.
+func TestSGLangLogsFoundLater(t *testing.T) {
+	rows := table(t, "sglang_logs.csv")
+	require.Len(t, rows, 5)
+	agreed := 0
+	for _, r := range rows {
+		if r["first_note"] == "" {
+			agreed++
+		}
+		t.Run(r["source"]+" "+r["model"], func(t *testing.T) {
+			get := func(column string) int { return int(number(t, r[column])) }
+			s := serving.SGLang{
+				ModelType: r["model_type"], Tensor: get("tensor"), Page: get("page"), Context: get("context"),
+				StateSlots: get("state_slots"), DraftLayers: get("draft_layers"),
+			}
+			if r["states"] != "" {
+				s.StateType = alloc.BFloat16
+			}
+			specs := loggedSpecs(t, r["model"])
+			var tokens [2]int64
+			for i, column := range []string{"least_gib", "most_gib"} {
+				plan, err := s.Plan(specs, alloc.Bytes(float(t, r[column])*float64(alloc.GiB)))
+				require.NoError(t, err)
+				tokens[i] = plan.Tokens
+			}
+			assert.LessOrEqual(t, tokens[0], number(t, r["tokens"]))
+			assert.GreaterOrEqual(t, tokens[1], number(t, r["tokens"]))
+		})
+	}
+	assert.Equal(t, 4, agreed)
+}
