@@ -316,7 +316,7 @@ U-Nets, which have three decimals and are 1000 MiB.
 
 On GPUs from Ampere on tensor cores compute float32 too, by algorithms of which no measurement was found. If the GPU is one of
 these, or is not known (` + "`Machine`" + `), the values have the same workspace, and the lower bounds have none. Workspaces of other
-algorithms are not modelled: for that reason the upper bounds of convolutional models reach 20 % up.
+algorithms are not modelled: for that reason the upper bounds have the largest tensor of a convolution besides.
 `
 
 // secondHead reads the third of a ResNet's stages.

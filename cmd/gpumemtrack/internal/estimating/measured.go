@@ -239,7 +239,7 @@ func (m *measured) write(w io.Writer, detail bool) {
 		}
 		var upper any = ""
 		if r.Estimate.Upper > 0 {
-			upper = atMost(r.Estimate.Upper)
+			upper = fmt.Sprint(atMost(r.Estimate.Upper))
 		}
 		t.AppendRow(table.Row{r.title(indent), r.Estimate.Bytes, upper, r.Measured, r.off()})
 	}

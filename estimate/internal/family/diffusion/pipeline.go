@@ -49,7 +49,41 @@ func (p Pipeline) Layers() []tape.Layer {
 		}
 		layers = append(layers, tape.As(h.Name, w))
 	}
-	return append(layers, tape.As(p.Name, tape.Sequential(p.Runs.Layers())))
+	runs := tape.Layer(tape.Sequential(p.Runs.Layers()))
+	if p.guides() {
+		runs = guided{p.Runs.Layers()}
+	}
+	return append(layers, tape.As(p.Name, runs))
+}
+
+// guides reports whether the pipeline guides its images by a second prompt, the empty one, at once with the first: as the
+// pipelines of diffusers 0.42 do whose models do not embed the strength of the guidance (do_classifier_free_guidance). Those
+// of Qwen-Image and Wan run twice, one after the other.
+func (p Pipeline) guides() bool {
+	switch p.Runs.Type {
+	case "UNet2DConditionModel":
+		u, ok := p.Runs.Images.(UNet)
+		return ok && u.Guided == 0
+	case "SD3Transformer2DModel", "PixArtTransformer2DModel", "LTXVideoTransformer3DModel":
+		return true
+	}
+	return false
+}
+
+// guided runs over twice the images in inference, half of them with another text (arXiv:2207.12598). Training has no guidance.
+type guided struct{ tape.Sequential }
+
+func (g guided) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	if t.Cfg.Training {
+		return g.Sequential.Forward(t, x)
+	}
+	given, shape := slices.Clone(t.Inputs), x.Shape
+	for i, in := range given {
+		t.Inputs[i] = t.Cat(0, in, in)
+	}
+	x = g.Sequential.Forward(t, t.Cat(0, x, x))
+	copy(t.Inputs, given)
+	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape})
 }
 
 // decoder is an autoencoder of images or videos. Latents returns the shape of what it decodes.
