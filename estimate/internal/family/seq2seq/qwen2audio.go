@@ -56,7 +56,9 @@ func frames(c family.Transformer) int {
 }
 
 // silent reports whether the end of the spectrum has no sound, so that attention needs a mask.
-func silent(c family.Transformer) bool { return c.Prompt != nil && frames(c) < 2*c.SourceLength }
+func silent(c family.Transformer) bool {
+	return c.Prompt != nil && frames(c) < setting.Product(2, c.SourceLength)
+}
 
 // qwen2AudioLook is that of a sound whose spectrum is padded to what the encoder reads, usually 30 seconds, or cut to it
 // (processing_qwen2_audio.py).
@@ -67,8 +69,8 @@ func qwen2AudioLook(c family.Transformer) (family.Look, error) {
 	}
 	return family.Look{Tokens: tokens, Sized: true, Inputs: func(batch, _, count int) []family.Input {
 		return []family.Input{
-			family.Reals(batch, count, c.Channels, 2*c.SourceLength),
-			{DType: alloc.Int32, Shape: []int{batch, count, 2 * c.SourceLength}}, // which frames have sound
+			family.Reals(batch, count, c.Channels, setting.Product(2, c.SourceLength)),
+			{DType: alloc.Int32, Shape: []int{batch, count, setting.Product(2, c.SourceLength)}}, // which frames have sound
 		}
 	}}, nil
 }

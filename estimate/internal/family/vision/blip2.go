@@ -9,8 +9,7 @@ import (
 )
 
 // BLIP2 is a ViT and a Q-Former, whose learned queries read the image's patches for a text decoder
-// (arXiv:2301.12597; transformers' modeling_blip_2.py). Like all towers they are counted and do not
-// run.
+// (arXiv:2301.12597; transformers' modeling_blip_2.py). They are counted and do not run.
 var BLIP2 = &family.Family{
 	Name:  "BLIP-2's tower",
 	Tower: func(c family.Transformer, width int) []tape.Layer { return towerOf(blip2Tower, c, width) },
