@@ -25,7 +25,8 @@ type Pipeline struct {
 	Name string // of the part that runs
 	Runs family.Model
 	Held []Held // the parts that do not run, in order
-	// Upcast makes the autoencoder decode in float32, as the pipelines of SDXL do.
+	// Upcast converts an autoencoder of float16 to float32 while it decodes, as the pipelines of SDXL do
+	// (diffusers 0.42, pipeline_stable_diffusion_xl.py, upcast_vae), whose weights overflow otherwise.
 	Upcast bool
 }
 
@@ -197,11 +198,14 @@ func (w waiting) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if w.latents == nil {
 		return x
 	}
-	d := t.Activation()
-	if w.upcast {
-		d = alloc.Float32
+	decode := func() { w.layers.Forward(t, t.Const(0, append([]int{x.Dim(0)}, w.latents[1:]...)...)) }
+	if !w.upcast || t.Activation() != alloc.Float16 {
+		decode()
+		return x
 	}
-	w.layers.Forward(t, t.Const(d, append([]int{x.Dim(0)}, w.latents[1:]...)...))
+	wider := t.Const(alloc.Float16, int(min(t.Elements(), setting.MaxField))) // what the weights take more
+	t.ComputeIn(alloc.Float32, decode)
+	t.Hold(wider)
 	return x
 }
 
