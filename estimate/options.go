@@ -185,6 +185,18 @@ func Attends(kernel string) Option { return option(func(c *setting.Config) { c.K
 //   - "loop": one after another, on these tokens.
 func RunsExperts(how string) Option { return option(func(c *setting.Config) { c.Experts = how }) }
 
+// Decoding is an Option that says how the autoencoder of a pipeline decodes images, as enable_vae_slicing and
+// enable_vae_tiling of diffusers' pipelines set it.
+type Decoding struct {
+	Sliced bool // one image of a batch after another
+	// Tiled decodes images that are larger than the autoencoder's usual ones in tiles, one after another, which overlap. All stay
+	// until the last is there. It is an error for an autoencoder of which it is not known how it tiles.
+	Tiled bool
+}
+
+// Apply is the method of an Option.
+func (d Decoding) Apply(c *setting.Config) { c.Decode = setting.Decoding(d) }
+
 // LoRA is an Option that trains adapters of low rank for linear layers, y = Wx + BAx, and freezes all else
 // (arXiv:2106.09685), as Hugging Face's PEFT does. With a Quantized it is QLoRA (arXiv:2305.14314).
 type LoRA struct {

@@ -61,9 +61,16 @@ type Config struct {
 	Unread        Unread
 	Missing       []string // parts that run and are not counted
 	TextAlone     bool     // no text has images or sound
+	Decode        Decoding
 	Installed     []string // packages with their versions, of which Release and Libraries are made
 	NeedsBatch    bool     // some input must have a batch, as MaxBatch needs
 	Searches      bool     // the call is one of many in a search
+}
+
+// Decoding is how a pipeline's autoencoder decodes.
+type Decoding struct {
+	Sliced bool // one image of a batch after another
+	Tiled  bool // one tile of an image after another
 }
 
 // Unread says what of a model's settings was not read though it may bear on sizes.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 	"github.com/gpumemtrack/gpumemtrack/internal/engines"
 )
@@ -66,6 +67,7 @@ type estimateOptions struct {
 	llama    llamaOptions
 	pool     poolOptions
 	image    int
+	decode   estimate.Decoding // of a pipeline's autoencoder
 	frames   int
 	images   imageOptions
 	sounds   soundOptions
@@ -90,6 +92,8 @@ func (o *estimateOptions) flags(cmd *cobra.Command) {
 	flags.BoolVar(&o.cpu, "cpu", false, "run on the CPU instead of CUDA")
 	flags.IntVar(&o.image, "image", 0, "images of `N` x N pixels")
 	flags.IntVar(&o.frames, "frames", 0, "videos of `N` frames, each of --image pixels")
+	flags.BoolVar(&o.decode.Sliced, "vae-slicing", false, "the autoencoder decodes one image of a batch after another (enable_vae_slicing of diffusers)")
+	flags.BoolVar(&o.decode.Tiled, "vae-tiling", false, "it decodes large images in tiles, one after another (enable_vae_tiling)")
 }
 
 // trainingFlags adds the flags of training that many need; trainingOptions adds the others.

@@ -23,6 +23,7 @@ func addTopics(a *cli.App, cmd *cobra.Command) {
 	a.AddTopics(cmd,
 		cli.Topic{Name: "training", Title: "how a model is trained", Text: text("Each of these flags chooses training, as --train does."), Flags: training},
 		cli.Topic{Name: "images", Title: "images and sounds in the text", Text: text(imagesHelp), Flags: []string{"images", "image-size", "sounds", "seconds"}},
+		cli.Topic{Name: "diffusion", Title: "pipelines that make images and videos", Text: text(diffusionHelp), Flags: []string{"vae-slicing", "vae-tiling"}},
 		cli.Topic{Name: "serving", Title: "how a language model is served, and how many requests fit", Text: text(poolHelp),
 			Flags: slices.Concat([]string{"kv", "prefill-chunk", "max-batched-tokens"}, onlyPool, ofPool)},
 		cli.Topic{Name: "engines", Title: "engines and their defaults", Text: engineDefaults, Flags: []string{"engine-version"}},
@@ -49,6 +50,10 @@ through its towers. Their tokens are counted as the model's processor in
 transformers counts them, and --seq counts them too. Without --images and
 --sounds what a tower needs to run is not known, so that there is no upper
 bound; --images 0 says that no text has any.`
+
+const diffusionHelp = `Of a whole pipeline, such as sdxl, the answer is the higher of two peaks: that of
+a step of the transformer or U-Net, and that of decoding. --image and --frames
+say what it makes.`
 
 const jsonHelp = `--json prints one object:
   schema              gpumemtrack.estimate/1

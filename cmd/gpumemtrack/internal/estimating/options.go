@@ -92,7 +92,7 @@ func (o estimateOptions) machine() ([]estimate.Option, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := []estimate.Option{estimate.Machine{GPU: gpu, Loading: loading}, estimate.Attends(kernel)}
+	options := []estimate.Option{estimate.Machine{GPU: gpu, Loading: loading}, estimate.Attends(kernel), o.decode}
 	if o.cpu {
 		options = append(options, estimate.OnCPU())
 	}

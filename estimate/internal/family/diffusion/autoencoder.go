@@ -219,6 +219,9 @@ func (a Autoencoder) Resized(side int) (family.Images, error) {
 // Latents are latent images of this side.
 func (a Autoencoder) Latents(batch, side, _ int) []int { return []int{batch, a.Latent, side, side} }
 
+// Tiles are of the usual size, and overlap by a quarter.
+func (a Autoencoder) Tiles() (side, step int) { return a.Side, a.Side - a.Side/4 }
+
 func readAutoencoder(c *family.Config, a *family.Model) {
 	m := imageAutoencoder(c)
 	switch {

@@ -46,6 +46,7 @@ func (p Pipeline) Layers() []tape.Layer {
 			w.layers = h.Known.Layers()
 			if a, ok := h.Known.Images.(decoder); ok && h.Name == "vae" {
 				w.latents, w.upcast = a.Latents(1, p.Runs.LatentSide(), p.Runs.LatentFrames()), p.Upcast
+				w.tiles, _ = a.(tiled)
 			}
 		}
 		layers = append(layers, tape.As(h.Name, w))
@@ -85,11 +86,6 @@ func (g guided) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	x = g.Sequential.Forward(t, t.Cat(0, x, x))
 	copy(t.Inputs, given)
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: shape})
-}
-
-// decoder is an autoencoder of images or videos. Latents returns the shape of what it decodes.
-type decoder interface {
-	Latents(batch, side, frames int) []int
 }
 
 // Inputs returns the inputs of the part that runs.
@@ -181,31 +177,6 @@ func isLinear(p tape.Param) bool {
 
 func (*Stored) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	t.Failf("only its tensors are known: give no input")
-	return x
-}
-
-// waiting is a part of a pipeline that stays in memory while another runs. It returns its input as it is. If it has
-// latents, it decodes as many of that shape as its input has images.
-type waiting struct {
-	layers  tape.Sequential
-	latents []int
-	upcast  bool
-}
-
-func (w waiting) Declare(d *tape.Declaration) { w.layers.Declare(d) }
-
-func (w waiting) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	if w.latents == nil {
-		return x
-	}
-	decode := func() { w.layers.Forward(t, t.Const(0, append([]int{x.Dim(0)}, w.latents[1:]...)...)) }
-	if !w.upcast || t.Activation() != alloc.Float16 {
-		decode()
-		return x
-	}
-	wider := t.Const(alloc.Float16, int(min(t.Elements(), setting.MaxField))) // what the weights take more
-	t.ComputeIn(alloc.Float32, decode)
-	t.Hold(wider)
 	return x
 }
 

@@ -377,6 +377,9 @@ func (a WanAutoencoder) Filmed(frames int) (family.Images, error) {
 	return a, err
 }
 
+// Tiles have 256 pixels a side, and overlap by 64.
+func (a WanAutoencoder) Tiles() (side, step int) { return 256 / max(1, a.Scale), 192 / max(1, a.Scale) }
+
 func readWanAutoencoder(c *family.Config, a *family.Model) {
 	m := wanAutoencoder(c)
 	base := c.Whole("base_dim", 96)
