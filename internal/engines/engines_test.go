@@ -27,10 +27,10 @@ func values(e engines.Engine, run engines.Run, given ...string) map[string]strin
 
 func TestDefaultsByRelease(t *testing.T) {
 	llama := named(t, "Llama.cpp")
-	assert.Equal(t, map[string]string{"ubatch": "512", "flash-attention": "true", "slots": "4", "kv-unified": "true"}, values(llama, engines.Run{}))
+	assert.Equal(t, map[string]string{"ubatch": "512", "flash-attention": "auto", "slots": "4", "kv-unified": "true"}, values(llama, engines.Run{}))
 	assert.Equal(t, map[string]string{"ubatch": "512", "flash-attention": "false", "slots": "1", "kv-unified": "false"}, values(llama, engines.Run{Release: "b6000"}))
-	assert.Equal(t, "true", values(llama, engines.Run{Release: "b6325"})["flash-attention"])
-	assert.Equal(t, map[string]string{"ubatch": "512", "flash-attention": "true", "kv-unified": "false"}, values(llama, engines.Run{}, "slots"), "--parallel 2 alone has a cache for each slot")
+	assert.Equal(t, "auto", values(llama, engines.Run{Release: "b6325"})["flash-attention"])
+	assert.Equal(t, map[string]string{"ubatch": "512", "flash-attention": "auto", "kv-unified": "false"}, values(llama, engines.Run{}, "slots"), "--parallel 2 alone has a cache for each slot")
 
 	trainer := named(t, "transformers")
 	assert.Equal(t, "fused", values(trainer, engines.Run{Mode: "train"})["optimizer-form"])

@@ -396,7 +396,11 @@ func (s *search) servedOtherwise() changes {
 	var all changes
 	o, total := s.o, s.e.Report.ModelLayers
 	if o.kv == "" {
-		all = append(all, change{"cache", 3, "--kv q8_0 --flash-attention", "keys and values in 8 bits (less precise)"})
+		flags := "--kv q8_0"
+		if o.flashAttention == "false" { // without which llama.cpp does not quantize values
+			flags += " --flash-attention"
+		}
+		all = append(all, change{"cache", 3, flags, "keys and values in 8 bits (less precise)"})
 	}
 	if o.dtype == "" && o.llama.layers == allLayers && o.llama.shares == nil {
 		all = append(all, change{"weights", 4, "--best-quantization", "weights in the widest of llama.cpp's quantizations that fits (less precise)"})
