@@ -167,7 +167,9 @@ func (o estimateOptions) ggufOptions(c *checkpoint.File, e *estimated) ([]estima
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
-	e.quantized = string(q)
+	if e.quantized = string(q); strings.HasPrefix(c.Published(), "MXFP4") && q != "MXFP4_MOE" {
+		e.notes = append(e.notes, "the experts are published in MXFP4, which llama-quantize changes only with --allow-requantize: files that keep them so are as --quantize mxfp4 says")
+	}
 	return []estimate.Option{stored}, nil
 }
 

@@ -36,6 +36,8 @@ func TestPublishedTypes(t *testing.T) {
 func TestGGUFQuantizations(t *testing.T) {
 	assert.Contains(t, firstLine(t, "llama-3.1-8b --serve --engine llama.cpp --quantize q4_k_m"), "4.6 GiB (Q4_K_M)")
 	assert.Contains(t, firstLine(t, "gpt-oss-20b --engine llama.cpp --quantize mxfp4 --seq 512"), "11.3 GiB (MXFP4_MOE)")
+	kept := estimateJSON(t, "gpt-oss-20b --engine llama.cpp --quantize q4_k_m --seq 512").Report.Notes
+	assert.Contains(t, strings.Join(kept, "\n"), "--allow-requantize")
 	r := estimateJSON(t, "llama-3.1-8b --engine llama.cpp --quantize Q8_0 --seq 512").Report
 	assert.InEpsilon(t, 8.5008/8*8030261248, float64(r.Params.Bytes), 0.001)
 	for args, want := range map[string]string{
