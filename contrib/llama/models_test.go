@@ -49,9 +49,9 @@ var wide = map[string]any{"attention.key_length": 128, "attention.value_length":
 var mambaKeys = map[string]any{"ssm.conv_kernel": 4, "ssm.inner_size": 2048, "ssm.state_size": 16, "ssm.time_step_rank": 64}
 var mamba2Keys = map[string]any{"ssm.conv_kernel": 4, "ssm.inner_size": 2048, "ssm.state_size": 128, "ssm.time_step_rank": 32, "ssm.group_count": 1}
 
-func with(maps_ ...map[string]any) map[string]any {
+func with(parts ...map[string]any) map[string]any {
 	all := map[string]any{}
-	for _, m := range maps_ {
+	for _, m := range parts {
 		maps.Copy(all, m)
 	}
 	return all

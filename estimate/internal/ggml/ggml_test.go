@@ -44,7 +44,7 @@ func TestBufferSize(t *testing.T) {
 	assert.InDelta(t, 4*4096*512, more-less, 4<<20, "the mask in float32, with whose place something else can do")
 	logits, _ := BufferSize(llama(128_256), narrow)
 	assert.EqualValues(t, 4*512*(128_256+1024), logits)
-	_, ok := BufferSize(llama(4096), Setting{Cells: 1 << 40, Streams: 1, Batch: 1 << 20, Outputs: 1, Sequences: 1})
+	_, ok := BufferSize(llama(4096), Setting{Cells: 1 << 30, Streams: 1, Batch: 1 << 30, Outputs: 1, Sequences: 1})
 	assert.False(t, ok, "more than any memory")
 }
 
