@@ -210,7 +210,8 @@ func check(t *rapid.T) {
 		opts = append(opts, estimate.Frozen("0"))
 	}
 	if d.yes("shard") {
-		opts = append(opts, estimate.Sharding{Data: d.n("data"), ZeRO: d.n("zero") % 4, Tensor: d.n("tensor"), Pipeline: d.n("pipeline")})
+		opts = append(opts, estimate.Sharding{Data: d.n("data"), ZeRO: d.n("zero") % 4, Tensor: d.n("tensor"), Pipeline: d.n("pipeline"), Experts: d.n("experts"),
+			Sequence: d.word("sequence", "kept", "again"), By: d.word("by", "fsdp2", "deepspeed"), Ends: d.yes("ends"), Overlap: d.yes("overlap"), Bucket: d.n("bucket"), Reuse: d.n("reuse")})
 	}
 	if d.yes("checkpoint") {
 		opts = append(opts, estimate.Checkpointed("*"))
@@ -296,7 +297,7 @@ func checkTransformer(t *rapid.T) {
 		opts = append(opts, estimate.Precision(alloc.Float32), estimate.Autocast(alloc.Float16))
 	}
 	if d.yes("shard") {
-		opts = append(opts, estimate.Sharding{Data: pick("data", 1, 4), ZeRO: pick("zero", 0, 1, 2, 3), Tensor: pick("tensor", 1, 2)})
+		opts = append(opts, estimate.Sharding{Data: pick("data", 1, 4), ZeRO: pick("zero", 0, 1, 2, 3), Tensor: pick("tensor", 1, 2), By: d.word("by", "fsdp2", "deepspeed"), Sequence: d.word("sequence", "kept", "again"), Ends: d.yes("ends"), Experts: pick("experts", 1, 2)})
 	}
 	if d.yes("freeze") {
 		opts = append(opts, estimate.Frozen("*"))
