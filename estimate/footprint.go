@@ -49,7 +49,7 @@ func footprints(t *tape.Tape, r *Report, h *tape.Holding, serve, learn run) {
 			found, _ := log.Replay(0)
 			more := max(0, m.Peak.Bytes-found.Requested) // what the passes of a pipeline do not show
 			fill(t, m, found.Allocated+more, found.Reserved+more, log.Smallest(found)+more)
-			doubtBlocks(t, m, largestWeight(h), side.training)
+			doubtBlocks(t, m, largestWeight(t, h), side.training)
 		}
 		doubtRouting(t, m, side.training)
 		doubtKernels(t, m, side.training)
@@ -132,10 +132,13 @@ func doubtKernels(t *tape.Tape, m *Memory, training bool) {
 	m.doubt(ofContext, "CUDA context", contextReason(t.Cfg, c), c.Bytes-c.Lower, c.Upper-c.Bytes)
 }
 
-// largestWeight is the size of the largest parameter, of which loading a file leaves a free copy in the cache.
-func largestWeight(h *tape.Holding) (n alloc.Bytes) {
+// largestWeight is the size of the largest parameter, of which loading a file leaves a free copy in the cache. Parts of which
+// only the sum of all parameters is known have none.
+func largestWeight(t *tape.Tape, h *tape.Holding) (n alloc.Bytes) {
 	for _, p := range h.Each {
-		n = max(n, alloc.Bytes(p.Load.Weights))
+		if t.Decl.Modules[p.Module].Kind != "Stored" {
+			n = max(n, alloc.Bytes(p.Load.Weights))
+		}
 	}
 	return n
 }

@@ -259,6 +259,18 @@ func holds(t *rapid.T, r *estimate.Report) {
 			require.LessOrEqual(t, value.Lower, value.Bytes, "%+v", f)
 			require.LessOrEqual(t, value.Bytes, value.Upper, "%+v", f)
 		}
+		asked := m.Peak // of which Uncertain are the terms
+		if f != (estimate.Footprint{}) {
+			asked = f.Needed
+		}
+		for _, u := range m.Uncertain {
+			require.NotEmpty(t, u.Of)
+			require.NotEmpty(t, u.Reason)
+			require.True(t, u.Less > 0 || u.More > 0, "%v", u)
+			asked.Upper -= u.More
+		}
+		require.Equal(t, asked.Bytes, asked.Upper, "the terms add up")
+		require.GreaterOrEqual(t, m.Peak.Lower, m.Weights+m.Buffers+m.Master+m.Optimizer+m.Cache, "what is exact is not widened")
 		if f != (estimate.Footprint{}) {
 			require.LessOrEqual(t, m.Peak.Bytes, f.Allocated.Bytes, "%+v", m)
 			require.LessOrEqual(t, f.Allocated.Bytes, f.Reserved.Bytes, "%+v", f)

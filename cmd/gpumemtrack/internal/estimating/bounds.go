@@ -52,43 +52,41 @@ func counting(r *estimate.Report) string {
 // much is the share of the answer from which on a term is printed without --detail.
 const much = 0.02
 
-// writeBounds prints why the upper bound is higher than the estimate: the terms that matter, or with --detail all.
+// writeBounds prints why the upper bound is higher than the estimate: the largest term and all others that matter, or with
+// detail all terms, with how much less there may be.
 func writeBounds(w io.Writer, r *estimate.Report, m estimate.Memory, detail bool) {
 	if len(r.Missing) > 0 {
 		fmt.Fprintf(w, "There is no upper bound: %s%s.\n", notCounted(r), counting(r))
 	}
-	n := max(m.Peak.Bytes, m.Footprint.Needed.Bytes)
+	if len(m.Uncertain) == 0 {
+		return
+	}
 	if detail {
-		if len(m.Uncertain) > 0 {
-			fmt.Fprintln(w, "What is uncertain:")
-		}
+		fmt.Fprintln(w, "What is uncertain:")
 		for _, t := range m.Uncertain {
 			fmt.Fprintf(w, "  %v\n", t)
 		}
 		return
 	}
+	n := max(m.Peak.Bytes, m.Footprint.Needed.Bytes)
 	var all, others alloc.Bytes
-	var lines []string
-	for _, t := range m.Uncertain {
+	var lines strings.Builder
+	for i, t := range m.Uncertain { // the largest is the first
 		all += t.More
-		if float64(t.More) < much*float64(n) {
+		if i > 0 && float64(t.More) < much*float64(n) {
 			others += t.More
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("  %v for %s: %s\n", t.More, t.Of, t.Reason))
+		fmt.Fprintf(&lines, "  %v for %s: %s\n", t.More, t.Of, t.Reason)
+	}
+	if others > 0 {
+		fmt.Fprintf(&lines, "  %v for others, which --detail lists\n", others)
 	}
 	of := "the estimate"
 	if len(r.Missing) > 0 {
 		of = "that for what is counted"
 	}
-	switch {
-	case all == 0:
-	case len(lines) == 0:
-		fmt.Fprintf(w, "At most %v more than %s, for several reasons, which --detail lists.\n", all, of)
-	case others > 0:
-		lines = append(lines, fmt.Sprintf("  %v for others, which --detail lists\n", others))
-		fallthrough
-	default:
-		fmt.Fprintf(w, "At most %v more than %s:\n%s", all, of, strings.Join(lines, ""))
+	if all > 0 {
+		fmt.Fprintf(w, "At most %v more than %s:\n%s", all, of, lines.String())
 	}
 }
