@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/serving"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
@@ -18,19 +19,11 @@ func sglangPool(o estimateOptions, m poolModel) (*pool, error) {
 	g, p := device(o), o.pool
 	switch {
 	case o.training.pipeline > 1:
-		return nil, cli.UsageError("estimate: --pipeline: the pools of SGLang are planned for one stage: leave it out")
+		return nil, cli.UsageError("estimate: --pp: the pools of SGLang are planned for one stage: leave it out")
 	case p.eager:
 		return nil, cli.UsageError("estimate: --enforce-eager is about vLLM: SGLang has no memory for CUDA graphs in its fraction")
 	}
-	s := serving.SGLang{
-		ModelType: m.modelType, Context: m.tokens, Page: p.block, Tensor: o.tp, DType: m.dtype, KVType: p.kvType, NoRadixCache: p.noPrefix, MaxRequests: p.most,
-		ChunkedPrefill: stepTokens(o), DraftTokens: p.drafted,
-	}
-	if p.drafted > 0 {
-		s.DraftLayers = 1
-	}
-	latent := slices.ContainsFunc(m.specs, func(s serving.CacheSpec) bool { return s.Kind == serving.Latent })
-	start := serving.SGLangStart{Memory: g.memory, Fraction: p.fraction, Weights: m.weights, WeightsUpper: m.weightsUpper, Latent: latent}
+	s, start := sglangSettings(o, m)
 	release := cmp.Or(o.engine.release, serving.SGLangVersion)
 	out := &pool{title: fmt.Sprintf("%s %s on %s, requests of up to %s tokens", o.engine.Title, release, devices(g, o.tp), text.Grouped(m.tokens))}
 	if release != serving.SGLangVersion {
@@ -51,36 +44,61 @@ func sglangPool(o estimateOptions, m poolModel) (*pool, error) {
 		}
 		out.sglangBudget(b)
 	}
-	plan, err := s.Plan(m.specs, pools.Bytes)
-	if small := tooSmall(err); small != nil {
-		out.TooSmall, out.err = small, small
-		out.answer = fmt.Sprintf("Not one request of %s tokens fits: %s is the longest.", text.Grouped(m.tokens), text.Grouped(small.Longest))
-	} else if err != nil {
-		return nil, cli.UsageError("estimate: %w", err)
+	plan, err := out.plannedBySGLang(s, m, pools)
+	if err == nil && p.cache == 0 {
+		out.adviseSGLang(s, start, m, plan)
 	}
-	out.Plan = plan
-	lower, _ := s.Plan(m.specs, pools.Lower)
-	upper, _ := s.Plan(m.specs, pools.Upper)
-	out.Lower = &poolHolds{pools.Lower, lower.Tokens, lower.Requests}
-	out.Upper = &poolHolds{pools.Upper, upper.Tokens, upper.Requests}
-	out.holdsSGLang(plan, lower, upper, m.tokens)
-	if out.err == nil {
-		out.answer = fmt.Sprintf("%s; SGLang prints max_total_num_tokens=%d.", fitAtOnce(plan.Requests, lower.Requests, m.tokens), plan.Tokens)
-	}
-	if p.cache > 0 {
-		return out, nil
-	}
-	if out.err != nil {
-		pools, err := s.PoolsFor(m.specs, 1)
-		if fraction, _, upper, fails := s.Fraction(start, pools); err == nil && fails == nil && fraction <= mostFraction {
-			out.lines = append(out.lines, fmt.Sprintf("One request of %s tokens fits with --memory-fraction %s; %s.", text.Grouped(m.tokens), fractionText(fraction), surely(upper)))
-		}
-	}
-	out.lines = append(out.lines, fractionOfSGLang(start, plan))
-	return out, nil
+	return out, err
 }
 
-// fractionOfSGLang says which way to turn the fraction.
+// sglangSettings returns SGLang's settings, and what it starts with.
+func sglangSettings(o estimateOptions, m poolModel) (serving.SGLang, serving.SGLangStart) {
+	p := o.pool
+	s := serving.SGLang{
+		ModelType: m.modelType, Context: m.tokens, Page: p.block, Tensor: o.tp, DType: m.dtype, KVType: p.kvType, NoRadixCache: p.noPrefix, MaxRequests: p.most,
+		ChunkedPrefill: stepTokens(o), DraftTokens: p.drafted,
+	}
+	if p.drafted > 0 {
+		s.DraftLayers = 1
+	}
+	latent := slices.ContainsFunc(m.specs, func(s serving.CacheSpec) bool { return s.Kind == serving.Latent })
+	return s, serving.SGLangStart{Memory: device(o).memory, Fraction: p.fraction, Weights: m.weights, WeightsUpper: m.weightsUpper, Latent: latent}
+}
+
+// plannedBySGLang plans the pools, and fills in what they hold.
+func (p *pool) plannedBySGLang(s serving.SGLang, m poolModel, pools estimate.Value) (serving.SGLangPlan, error) {
+	plan, err := s.Plan(m.specs, pools.Bytes)
+	small := tooSmall(err)
+	if err != nil && small == nil {
+		return plan, cli.UsageError("estimate: %w", err)
+	}
+	p.Plan = plan
+	lower, _ := s.Plan(m.specs, pools.Lower)
+	upper, _ := s.Plan(m.specs, pools.Upper)
+	p.Lower = &poolHolds{pools.Lower, lower.Tokens, lower.Requests}
+	p.Upper = &poolHolds{pools.Upper, upper.Tokens, upper.Requests}
+	p.holdsSGLang(plan, lower, upper, m.tokens)
+	if small != nil {
+		p.TooSmall, p.err = small, small
+		p.answer = fmt.Sprintf("Not one request of %s tokens fits: %s is the longest.", text.Grouped(m.tokens), text.Grouped(small.Longest))
+		return plan, nil
+	}
+	p.answer = fmt.Sprintf("%s; SGLang prints max_total_num_tokens=%d.", fitAtOnce(plan.Requests, lower.Requests, m.tokens), plan.Tokens)
+	return plan, nil
+}
+
+// adviseSGLang says which way to turn the fraction.
+func (p *pool) adviseSGLang(s serving.SGLang, start serving.SGLangStart, m poolModel, plan serving.SGLangPlan) {
+	if p.err != nil {
+		pools, err := s.PoolsFor(m.specs, 1)
+		if fraction, _, upper, fails := s.Fraction(start, pools); err == nil && fails == nil && fraction <= mostFraction {
+			p.lines = append(p.lines, fmt.Sprintf("One request of %s tokens fits with --memory-fraction %s; %s.", text.Grouped(m.tokens), fractionText(fraction), surely(upper)))
+		}
+	}
+	p.lines = append(p.lines, fractionOfSGLang(start, plan))
+}
+
+// fractionOfSGLang says what a hundredth of the fraction holds.
 func fractionOfSGLang(start serving.SGLangStart, plan serving.SGLangPlan) string {
 	more := float64(start.Memory) / 100 / plan.BytesPerToken
 	if plan.StateBytes > 0 {
