@@ -5,6 +5,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/layer"
+	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/tape"
 )
 
@@ -28,8 +29,12 @@ func (a *Model) Loss() tape.Layer {
 		return a.ofClasses()
 	case class == "ElectraForPreTraining":
 		return layer.BCEWithLogits{}
-	case class == "BertForPreTraining":
+	case class == "BertForPreTraining", class == "AlbertForPreTraining":
 		return sentences{}
+	case class == "BeitForMaskedImageModeling":
+		return maskedTokens{}
+	case strings.HasSuffix(class, "ForMaskedImageModeling"):
+		return layer.MaskedPixels{Image: setting.Or(a.Image, 224), Patch: setting.Or(a.Patch, 16), Channels: setting.Or(a.Channels, 3)}
 	case a.Images != nil:
 		return nil
 	}
@@ -60,6 +65,19 @@ func (a *Model) ofClasses() tape.Layer {
 		return loss
 	}
 	return layer.OfLastToken{Loss: loss}
+}
+
+// maskedTokens is BEiT's loss of the tokens of masked patches. Two of five patches are masked, as in its paper.
+type maskedTokens struct{}
+
+func (maskedTokens) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	layer.Judge(t, x)
+	t.Rank(x, 3, "(batch, patches, tokens)")
+	patches := x.Shape[:2]
+	factors := tape.Own{Shape: patches} // of the patches and of what replaces the masked ones: see layer.MaskedPixels
+	masked := max(1, x.Shape[0]*(x.Shape[1]*2/5))
+	chosen := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{masked, x.Shape[2]}, KeepOwn: []tape.Own{factors, factors, {Shape: patches, DType: alloc.Bool}}})
+	return layer.CrossEntropy{}.Forward(t, chosen)
 }
 
 // sentences is the loss of BERT's two heads for pretraining: of masked tokens, and of whether a sentence follows another.

@@ -24,7 +24,7 @@ type BCEWithLogits struct{}
 func (l CrossEntropy) Declare(d *tape.Declaration) { d.Want("Dim", l.Dim, 0) }
 
 func (l CrossEntropy) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	judge(t, x)
+	Judge(t, x)
 	if len(x.Shape) < 2 || l.Dim >= len(x.Shape) {
 		t.Failf("input %v has no classes: want (batch, ..., classes), or those in dimension Dim", x.Shape)
 	}
@@ -39,14 +39,14 @@ func (l CrossEntropy) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 
 func (l NextToken) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	if !l.Replaces(t) {
-		judge(t, x)
+		Judge(t, x)
 	}
 	t.Rank(x, 3, "(batch, length, words)")
 	if l.Fused {
 		return l.of(t, x)
 	}
 	wide := l.widened(t, x)
-	judge(t, wide)
+	Judge(t, wide)
 	if !l.Shifts && !t.Cfg.ShiftsLogits() {
 		loss := CrossEntropy{}.Forward(t, wide)
 		t.Hold(wide) // a variable of the function holds it
@@ -128,12 +128,37 @@ func (MSE) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor { return against(t, 
 func (BCEWithLogits) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor { return against(t, x) }
 
 func (L1) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	judge(t, x)
+	Judge(t, x)
 	return t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{}, KeepOwn: []tape.Own{{Shape: x.Shape}}})
 }
 
-// judge notes the tensors that a loss reads: the loop's code has them as the model's output.
-func judge(t *tape.Tape, xs ...tape.Tensor) {
+// MaskedPixels is the loss of models that predict the pixels of masked patches: the mean of the absolute differences in
+// these. What the masks keep where the patches are embedded counts here, since only a model with a loss is given masks.
+type MaskedPixels struct{ Image, Patch, Channels int } // pixels along a side
+
+func (l MaskedPixels) Declare(d *tape.Declaration) {
+	d.Want("Image", l.Image, 1)
+	d.Want("Patch", l.Patch, 1)
+	d.Want("Channels", l.Channels, 1)
+}
+
+func (l MaskedPixels) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	Judge(t, x)
+	batch, side := x.Dim(0), l.Image/max(1, l.Patch)
+	if made, want := setting.FLOPs(x.Shape[1:]...), setting.FLOPs(l.Channels, l.Image, l.Image); made != want {
+		t.Failf("the head makes %d values of an image that has %d", made, want)
+	}
+	factors := tape.Own{Shape: alloc.Shape{batch, setting.Product(side, side)}} // of the patches, and of what replaces the masked ones
+	difference := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, KeepOwn: []tape.Own{factors, factors}})
+	loss := t.Op(tape.Op{In: []tape.Tensor{difference}, Shape: x.Shape, Keep: []tape.Tensor{difference}})
+	mask := tape.Own{Shape: alloc.Shape{batch, 1, l.Image, l.Image}, DType: alloc.Bool}
+	masked := t.Op(tape.Op{In: []tape.Tensor{loss}, Shape: x.Shape, KeepOwn: []tape.Own{mask}})
+	t.Hold(loss) // a variable of the function holds it
+	return t.Op(tape.Op{In: []tape.Tensor{masked}, Shape: alloc.Shape{}, KeepOwn: []tape.Own{{Shape: alloc.Shape{}}}})
+}
+
+// Judge notes the tensors that a loss reads: the loop's code has them as the model's output.
+func Judge(t *tape.Tape, xs ...tape.Tensor) {
 	if t.Answer != nil {
 		return
 	}
@@ -155,7 +180,7 @@ func JudgeLast(t *tape.Tape) {
 
 // against records a loss that keeps the input and a target of the same shape.
 func against(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	judge(t, x)
+	Judge(t, x)
 	target := t.Const(x.DType, x.Shape...)
 	return t.Op(tape.Op{In: []tape.Tensor{x, target}, Shape: alloc.Shape{}, Keep: []tape.Tensor{x, target}})
 }
@@ -205,7 +230,7 @@ func (l HeadLoss) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 		return l.tiled(t, x)
 	}
 	logits := l.logits(t, x)
-	judge(t, logits...)
+	Judge(t, logits...)
 	var sum tape.Tensor
 	for i, part := range logits {
 		loss := l.Loss.of(t, part)
@@ -335,7 +360,7 @@ type CTC nn.CTC
 func (l CTC) Declare(d *tape.Declaration) { d.Want("the number of letters", int(l), 1) }
 
 func (NLL) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	judge(t, x)
+	Judge(t, x)
 	t.Rank(x, 2, "(batch, classes)")
 	target := t.Const(alloc.Int64, x.Shape[0])
 	return t.Op(tape.Op{In: []tape.Tensor{x, target}, Shape: alloc.Shape{}, Keep: []tape.Tensor{x, target}, KeepOwn: []tape.Own{{Shape: alloc.Shape{}}}})
@@ -344,14 +369,14 @@ func (NLL) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 func (Huber) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor { return against(t, x) }
 
 func (KLDiv) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	judge(t, x)
+	Judge(t, x)
 	target := t.Const(x.DType, x.Shape...)
 	product := t.Op(tape.Op{In: []tape.Tensor{x, target}, Shape: x.Shape, Keep: []tape.Tensor{target}})
 	return t.Op(tape.Op{In: []tape.Tensor{product}, Shape: alloc.Shape{}})
 }
 
 func (l CTC) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	judge(t, x)
+	Judge(t, x)
 	t.Rank(x, 3, "(steps, batch, letters)")
 	batch := x.Shape[1]
 	text := t.Const(alloc.Int64, batch, int(l))

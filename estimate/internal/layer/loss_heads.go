@@ -15,7 +15,7 @@ import (
 type WideEntropy struct{}
 
 func (WideEntropy) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
-	judge(t, x)
+	Judge(t, x)
 	wide := t.In(alloc.Float32, x)
 	loss := CrossEntropy{}.Forward(t, wide)
 	t.Hold(wide) // a variable of the function holds it
@@ -30,7 +30,7 @@ func (l OfLastToken) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	t.Rank(x, 3, "(batch, length, classes)")
 	index := tape.Own{Shape: x.Shape[:1], DType: alloc.Int64} // of texts, and of tokens
 	picked := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: alloc.Shape{x.Shape[0], x.Shape[2]}, KeepOwn: []tape.Own{index, index}})
-	judge(t, picked) // what the model returns
+	Judge(t, picked) // what the model returns
 	return l.Loss.Forward(t, picked)
 }
 
@@ -45,7 +45,7 @@ func (SpanEntropy) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	for i := range ends {
 		ends[i] = t.Op(tape.Op{In: []tape.Tensor{x}, Shape: slices.Clone(x.Shape[:2])})
 	}
-	judge(t, ends[:]...) // what the model returns
+	Judge(t, ends[:]...) // what the model returns
 	first := CrossEntropy{}.Forward(t, ends[0])
 	last := CrossEntropy{}.Forward(t, ends[1])
 	return t.Scale(t.Sum(first, last))
@@ -60,7 +60,7 @@ const LettersOfStep = 0.3
 
 func (Transcript) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	t.Rank(x, 3, "(batch, steps, letters)")
-	judge(t, x)
+	Judge(t, x)
 	log := t.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, DType: alloc.Float32, KeepOutput: true})
 	letters := max(1, int(LettersOfStep*float64(min(x.Shape[1], setting.MaxField))))
 	turned := t.View(log, x.Shape[1], x.Shape[0], x.Shape[2])

@@ -207,7 +207,10 @@ def labels(model, given):
         return {"labels": torch.tensor([0])}
     if name.endswith("ForMaskedImageModeling"):
         side = getattr(model.config, "image_size") // getattr(model.config, "patch_size")
-        return {"bool_masked_pos": (torch.arange(side * side) % 2 == 0).repeat(BATCH, 1)}
+        masked = {"bool_masked_pos": (torch.arange(side * side) < side * side * 2 // 5).repeat(BATCH, 1)}
+        if name.startswith("Beit"):  # predicts tokens of the masked patches
+            masked["labels"] = torch.arange(int(masked["bool_masked_pos"].sum())) % model.config.vocab_size
+        return masked
     if name in ("BertForPreTraining", "AlbertForPreTraining"):
         return {"labels": text.clone(), "sentence_order_label" if name.startswith("Albert") else "next_sentence_label": classes}
     return {"labels": text.clone()}

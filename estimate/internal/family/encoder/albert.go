@@ -25,18 +25,41 @@ func albert(c family.Transformer) []tape.Layer {
 			tape.As("albert_layer_groups.0.albert_layers", tape.Repeat{N: c.Blocks, Layer: tape.Share(albertBlock(c))}),
 		}),
 	}
+	if family.Own[pretraining](c) != nil {
+		return append(layers, tape.Inline(albertPretraining(c)))
+	}
 	if !c.NoHead {
 		layers = append(layers, family.First{}, tape.As("pooler", layer.Linear{In: c.Hidden, Out: c.Hidden}), tape.As("pooler_activation", layer.Tanh{}))
 	}
 	switch {
 	case c.MaskedLM:
-		return append(layers, tape.As("predictions", predictor{
-			width: width, act: c.Activation.Layer(layer.UseNewGELU), tied: "..embeddings.word_embeddings.weight", names: [4]string{"dense", "activation", "LayerNorm", "decoder"}, apart: true,
-		}.layers(c)))
+		return append(layers, albertMaskedLM(c))
 	case c.Classes != 0:
 		return append(layers, classifier(c, headDropout(c))...)
 	}
 	return layers
+}
+
+// albertMaskedLM is the head of AlbertForMaskedLM.
+func albertMaskedLM(c family.Transformer) tape.Layer {
+	return tape.As("predictions", predictor{
+		width: setting.Or(c.EmbedDim, c.Hidden), act: c.Activation.Layer(layer.UseNewGELU), tied: "..embeddings.word_embeddings.weight", names: [4]string{"dense", "activation", "LayerNorm", "decoder"}, apart: true,
+	}.layers(c))
+}
+
+// albertPretraining returns the pooler, the head of masked tokens, and one that finds whether two sentences stand in order.
+func albertPretraining(c family.Transformer) tape.Layer {
+	const ordered = "sop_classifier"
+	parts := tape.Sequential{
+		tape.As("pooler", layer.Linear{In: c.Hidden, Out: c.Hidden}), tape.As("pooler_activation", layer.Tanh{}), albertMaskedLM(c),
+		tape.As(ordered, tape.Sequential{tape.As("dropout", headDropout(c)), tape.As("classifier", layer.Linear{In: c.Hidden, Out: c.Classes})}),
+	}
+	return tape.Module{Name: "AlbertPreTrainingHeads", Parts: parts, Run: func(f *tape.Flow, x tape.Tensor) tape.Tensor {
+		pooled := f.Call("pooler_activation", f.Call("pooler", f.Apply(family.First{}, x)))
+		logits := f.Call("predictions", x)
+		*family.SentenceScores.Of(f.Tape) = f.Call(ordered, pooled)
+		return logits
+	}}
 }
 
 // albertBlock norms after each part. Only attention's output has a dropout.
@@ -65,6 +88,9 @@ func readALBERT(c *family.Config, a *family.Model) {
 		c.Unknown("num_hidden_groups, inner_group_num", "more than 1")
 	}
 	readBERT(c, a)
+	if family.Own[pretraining](a.Transformer) != nil {
+		a.Classes = c.Labels()
+	}
 	a.HeadDropout = c.Dropout("classifier_dropout_prob")
 	c.Number(&a.EmbedDim, "embedding_size", 128)
 }

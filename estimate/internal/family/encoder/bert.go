@@ -206,7 +206,7 @@ func (l tokenTypes) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 // readBERT reads BERT and its successors.
 func readBERT(c *family.Config, a *family.Model) {
 	ends := []string{"ForMaskedLM", "ForCausalLM", "LMHeadModel", "ForNextSentencePrediction"}
-	if c.Base == "BertModel" {
+	if c.Base == "BertModel" || c.Base == "AlbertModel" {
 		ends = append(ends, "ForPreTraining")
 	}
 	class := classes(c, ends...)

@@ -24,6 +24,7 @@ type beitSettings struct {
 	biased   bool // each block has biases of its own
 	shared   bool // all blocks share one bias
 	scaled   bool // learned factors multiply each part's output
+	predicts bool // the head predicts the tokens of masked patches
 	averaged bool // the output is the mean of the patches, not the class token
 }
 
@@ -58,6 +59,15 @@ func beit(c family.Transformer) []tape.Layer {
 		blocks = append(blocks, beitBlock(c, own, bias))
 	}
 	body := tape.Sequential{tape.As("embeddings", cut), tape.As("encoder.layer", blocks)}
+	if own.predicts {
+		if !own.averaged {
+			body = append(body, tape.As("layernorm", layer.LayerNorm{Size: c.Hidden}))
+		}
+		return []tape.Layer{
+			tape.As("beit", body), tape.As("layernorm", layer.LayerNorm{Size: c.Hidden}), tape.Inline(patchesAlone{side}), tape.Inline(contiguous{}),
+			tape.As("lm_head", layer.Output{Linear: layer.Linear{In: c.Hidden, Out: c.Vocab}}),
+		}
+	}
 	if own.averaged {
 		body = append(body, tape.Inline(meanPlace{}), tape.As("pooler.layernorm", layer.LayerNorm{Size: c.Hidden}))
 	} else {
@@ -87,13 +97,23 @@ func beitBlock(c family.Transformer, own *beitSettings, bias *layer.RelativeBias
 }
 
 func readBEiT(c *family.Config, a *family.Model) {
-	class := c.Class("BeitForImageClassification")
+	const predicts = "BeitForMaskedImageModeling"
+	class := c.Class("BeitForImageClassification", predicts)
 	c.Encoder(a)
-	a.Classes = c.ClassesOf(class)
 	c.Pixels(&a.Transformer, 16)
-	a.Own = &beitSettings{
+	own := &beitSettings{
 		masked: c.Flag("use_mask_token", false), placed: c.Flag("use_absolute_position_embeddings", false),
 		biased: c.Flag("use_relative_position_bias", false), shared: c.Flag("use_shared_relative_position_bias", false),
 		scaled: c.Ratio("layer_scale_init_value", 0.1) > 0, averaged: c.Flag("use_mean_pooling", true),
+		predicts: class == predicts,
+	}
+	a.Own = own
+	switch {
+	case !own.predicts:
+		a.Classes = c.ClassesOf(class)
+	case !own.masked:
+		c.Unknown("use_mask_token", "false, with which "+predicts+" cannot mask a patch")
+	default:
+		c.Number(&a.Vocab, "vocab_size", 8192)
 	}
 }

@@ -23,6 +23,7 @@ var Swin = &family.Family{
 type Stages struct {
 	Each     []Stage
 	DropPath float64 // how often a block's attention is skipped
+	stride   int     // of a head that predicts masked images: pixels of a side for each position; 0 means none
 	Ratio    float64 // width of the MLP's middle to that of a block; 0 means that FFN doubles with the width
 }
 
@@ -35,19 +36,36 @@ func swin(c family.Transformer) []tape.Layer {
 	if len(own.Each) > maxStages {
 		return []tape.Layer{tape.Wrong("there are more than 8 Stages")}
 	}
-	stages, _, width := own.layers(c, func(in swinStage, b int, drops bool) tape.Layer {
+	stages, side, width := own.layers(c, func(in swinStage, b int, drops bool) tape.Layer {
 		return swinBlock(c, in, b%2 == 1, drops)
 	}, func(width int) tape.Layer { return layer.PatchMerging{Channels: width} })
-	body := tape.As("swin", tape.Sequential{
-		tape.As("embeddings", append(swinPatches(c), tape.As("dropout", c.Drop()))),
+	body := tape.Sequential{
+		tape.As("embeddings", append(own.patches(c), tape.As("dropout", c.Drop()))),
 		tape.As("encoder.layers", stages),
 		tape.As("layernorm", layer.LayerNorm{Size: width}),
-		tape.Inline(meanPlace{}),
-	})
-	if c.Classes == 0 || c.NoHead {
-		return []tape.Layer{body}
 	}
-	return []tape.Layer{body, tape.As("classifier", layer.Linear{In: width, Out: c.Classes})}
+	return own.heads(c, "swin", body, side, width)
+}
+
+// heads returns the model of this name with its head: of pixels, of classes, or none.
+func (s Stages) heads(c family.Transformer, name string, body tape.Sequential, side, width int) []tape.Layer {
+	if s.stride > 0 {
+		return append([]tape.Layer{tape.As(name, body)}, pixelsOf(width, side, setting.Or(c.Channels, 3), s.stride)...)
+	}
+	body = append(body, tape.Inline(meanPlace{}))
+	if c.Classes == 0 || c.NoHead {
+		return []tape.Layer{tape.As(name, body)}
+	}
+	return []tape.Layer{tape.As(name, body), tape.As("classifier", layer.Linear{In: width, Out: c.Classes})}
+}
+
+// patches returns what embeds the patches, with a vector for masked ones if the head predicts them.
+func (s Stages) patches(c family.Transformer) tape.Sequential {
+	embed := swinPatches(c)
+	if s.stride > 0 {
+		embed = append(embed, unused("mask_token", 1, 1, c.Hidden))
+	}
+	return embed
 }
 
 // swinPatches returns the convolution that makes vectors of patches, and their norm.
@@ -126,13 +144,19 @@ func (meanPlace) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 }
 
 func readSwin(c *family.Config, a *family.Model) {
-	class := c.Class("SwinForImageClassification")
+	const classifies, predicts = "SwinForImageClassification", "SwinForMaskedImageModeling"
+	class := c.Class(classifies, predicts)
 	if !c.Flag("qkv_bias", true) || c.Flag("use_absolute_embeddings", false) {
 		c.Unknown("qkv_bias, use_absolute_embeddings", "another value than the usual")
 	}
 	own := &Stages{}
 	readStages(c, a, own)
-	a.Own, a.Classes = own, c.ClassesOf(class)
+	a.Own = own
+	if class == predicts {
+		c.Number(&own.stride, "encoder_stride", 32)
+	} else {
+		a.Classes = c.ClassesOf(class)
+	}
 }
 
 // readStages reads the stages and what else Swin and Swin V2 have in common.

@@ -26,7 +26,6 @@ type stagesV2 struct {
 	noBias   bool // queries and values have no bias
 	placed   bool // there are learned positions, which the model cannot add: it has one too many
 	backbone bool // there is no last norm
-	stride   int  // of a head that predicts masked images: pixels of a side for each position; 0 means none
 }
 
 func swinV2(c family.Transformer) []tape.Layer {
@@ -34,10 +33,7 @@ func swinV2(c family.Transformer) []tape.Layer {
 	if len(own.Each) > maxStages {
 		return []tape.Layer{tape.Wrong("there are more than 8 Stages")}
 	}
-	embed := swinPatches(c)
-	if own.stride > 0 {
-		embed = append(embed, unused("mask_token", 1, 1, c.Hidden))
-	}
+	embed := own.patches(c)
 	if own.placed {
 		embed = append(embed, unused("position_embeddings", 1, setting.Product(c.Side(), c.Side())+1, c.Hidden))
 	}
@@ -54,13 +50,7 @@ func swinV2(c family.Transformer) []tape.Layer {
 		return body
 	}
 	body = append(body, tape.As("layernorm", layer.LayerNorm{Size: width}))
-	switch {
-	case own.stride > 0:
-		return append([]tape.Layer{tape.As("swinv2", body)}, pixelsOf(width, side, setting.Or(c.Channels, 3), own.stride)...)
-	case c.Classes == 0 || c.NoHead:
-		return []tape.Layer{tape.As("swinv2", append(body, tape.Inline(meanPlace{})))}
-	}
-	return []tape.Layer{tape.As("swinv2", append(body, tape.Inline(meanPlace{}))), tape.As("classifier", layer.Linear{In: width, Out: c.Classes})}
+	return own.heads(c, "swinv2", body, side, width)
 }
 
 // contiguous copies its input.
