@@ -188,10 +188,10 @@ func RunsExperts(how string) Option { return option(func(c *setting.Config) { c.
 // Decoding is an Option that says how the autoencoder of a pipeline decodes images, as enable_vae_slicing and
 // enable_vae_tiling of diffusers' pipelines set it.
 type Decoding struct {
-	Sliced bool // one image of a batch after another
+	Sliced bool `json:"sliced"` // one image of a batch after another
 	// Tiled decodes images that are larger than the autoencoder's usual ones in tiles, one after another, which overlap. All stay
 	// until the last is there. It is an error for an autoencoder of which it is not known how it tiles.
-	Tiled bool
+	Tiled bool `json:"tiled"`
 }
 
 // Apply is the method of an Option.

@@ -383,18 +383,3 @@ func (d *Declaration) join(path, name string) string {
 	d.text.WriteString(name)
 	return d.text.String()[begin:]
 }
-
-// Elements returns the number of parameters of the current layer, those of its parts included.
-func (t *Tape) Elements() (n int64) {
-	first := t.owner(t.path)
-	if first < 0 {
-		return 0
-	}
-	for _, m := range t.Decl.Modules[first:] {
-		if m.Path != t.path && !strings.HasPrefix(m.Path, t.path+".") {
-			break
-		}
-		n += m.Params
-	}
-	return n
-}

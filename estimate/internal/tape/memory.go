@@ -3,6 +3,7 @@ package tape
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
@@ -528,4 +529,29 @@ func split(pieces []int32, prefix []int64, stages int, limit int64) []int32 {
 		}
 	}
 	return bounds
+}
+
+// ComputeIn runs f with another element type of activations, in which a module computes that was converted to it.
+func (t *Tape) ComputeIn(d alloc.DType, f func()) {
+	cfg := *t.Cfg
+	cfg.Activations = d
+	outer := t.Cfg
+	t.Cfg = &cfg
+	f()
+	t.Cfg = outer
+}
+
+// Elements returns the number of parameters of the current layer, those of its parts included.
+func (t *Tape) Elements() (n int64) {
+	first := t.owner(t.path)
+	if first < 0 {
+		return 0
+	}
+	for _, m := range t.Decl.Modules[first:] {
+		if m.Path != t.path && !strings.HasPrefix(m.Path, t.path+".") {
+			break
+		}
+		n += m.Params
+	}
+	return n
 }

@@ -229,16 +229,6 @@ func (t *Tape) AddInput(shape alloc.Shape, d alloc.DType, bytes alloc.Bytes) {
 // Activation returns the element type of the model's activations.
 func (t *Tape) Activation() alloc.DType { return t.Cfg.Activations }
 
-// ComputeIn runs f with another element type of activations, in which a module computes that was converted to it.
-func (t *Tape) ComputeIn(d alloc.DType, f func()) {
-	cfg := *t.Cfg
-	cfg.Activations = d
-	outer := t.Cfg
-	t.Cfg = &cfg
-	f()
-	t.Cfg = outer
-}
-
 // On returns the backend whose kernels are modelled.
 func (t *Tape) On() setting.Backend { return t.Cfg.Backend }
 

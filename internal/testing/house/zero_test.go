@@ -48,7 +48,7 @@ var zeros = []any{
 	new(cache.Cache), new(cache.Config),
 	new(cuda.Error), new(cuda.Info), new(cuda.PinnedConfig), new(cuda.PoolConfig),
 	new(sim.Config), new(sim.Fault),
-	new(estimate.Amount), new(estimate.Compared), new(estimate.Value), new(estimate.Footprint),
+	new(estimate.Amount), new(estimate.Compared), new(estimate.Decoding), new(estimate.Value), new(estimate.Footprint),
 	new(estimate.KVConfig), new(estimate.LayerError), new(estimate.LoRA), new(estimate.Loop), new(estimate.Machine), new(estimate.Measured),
 	new(estimate.Memory), new(estimate.Quantized), new(estimate.Report), new(estimate.Row), new(estimate.Sharding), new(estimate.Term),
 	new(checkpoint.File), new(checkpoint.InPrompt), new(checkpoint.Stored),

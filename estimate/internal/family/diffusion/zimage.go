@@ -40,7 +40,7 @@ const (
 // zImage builds Z-Image (arXiv:2511.22699): blocks like Llama's with norms before and after, modulated by the timestep,
 // over image and text as one sequence.
 func zImage(c family.Transformer) []tape.Layer {
-	d := *family.Own[zImages](c)
+	d := *setting.Or(family.Own[zImages](c), &zImages{})
 	small := min(c.Hidden, zTime)
 	rms := func(size int) tape.Layer { return layer.RMSNorm{Size: size, Unfused: true, Mixed: true} }
 	text := func(width int) tape.Layer {
