@@ -129,7 +129,8 @@ var float32Routers = map[string]int64{
 	"deepseek-ai/DeepSeek-V2": 59 * 160 * 5120, "deepseek-ai/DeepSeek-V2-Lite": 26 * 64 * 2048,
 	"deepseek-ai/DeepSeek-V3": 58 * 256 * 7168, "deepseek-ai/DeepSeek-R1": 58 * 256 * 7168, "zai-org/GLM-4.5-Air": 45 * 128 * 4096,
 	"deepseek-ai/DeepSeek-V3.1": 58 * 256 * 7168, "moonshotai/Kimi-K2-Instruct": 60 * 384 * 7168, "moonshotai/Kimi-K2-Thinking": 60 * 384 * 7168,
-	"zai-org/GLM-4.5-Air-FP8": 45 * 128 * 4096,
+	"zai-org/GLM-4.5-Air-FP8": 45 * 128 * 4096, "deepseek-ai/DeepSeek-V3.2": 58 * 256 * 7168, "zai-org/GLM-4.6": 89 * 160 * 5120,
+	"zai-org/GLM-4.7-Flash": 46 * 64 * 2048,
 }
 
 func TestConfigsGiveLayersThatRun(t *testing.T) {

@@ -104,7 +104,7 @@ var writing = [][]string{
 }
 
 // reads are the flags whose file is read.
-var reads = []string{"library", "measured", "mmproj"}
+var reads = []string{"library", "measured", "mmproj", "model-draft"}
 
 // TestEveryOutputHasARow: each command, and each of its flags that makes it write something else, is in the
 // tables.

@@ -106,7 +106,7 @@ func engineDefaults() string {
 		e, _ := engines.Named(name)
 		fmt.Fprintf(&b, "%s (%s %s)\n", e.Name, e.Title, e.Latest)
 		for _, d := range e.Defaults {
-			b.WriteString(text.Wrap("--"+d.Flag+" "+d.Value+onlyWhere(d), 80, "  ", "      "))
+			b.WriteString(text.Wrap("--"+d.Flag+" "+d.Value+onlyWhere(d), 80, "  ", "    "))
 		}
 	}
 	return strings.TrimRight(b.String(), "\n")

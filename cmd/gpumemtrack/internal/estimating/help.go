@@ -24,7 +24,7 @@ func addTopics(a *cli.App, cmd *cobra.Command) {
 		cli.Topic{Name: "training", Title: "how a model is trained", Text: text("Each of these flags chooses training, as --train does."), Flags: training},
 		cli.Topic{Name: "images", Title: "images and sounds in the text", Text: text(imagesHelp), Flags: []string{"images", "image-size", "sounds", "seconds"}},
 		cli.Topic{Name: "diffusion", Title: "pipelines that make images and videos", Text: text(diffusionHelp), Flags: []string{"vae-slicing", "vae-tiling"}},
-		cli.Topic{Name: "serving", Title: "how a language model is served, and how many requests fit", Text: text(poolHelp),
+		cli.Topic{Name: "serving", Title: "serving, and how many requests fit", Text: text(poolHelp),
 			Flags: slices.Concat([]string{"kv", "prefill-chunk", "max-batched-tokens"}, onlyPool, ofPool)},
 		cli.Topic{Name: "engines", Title: "engines and their defaults", Text: engineDefaults, Flags: []string{"engine-version"}},
 		cli.Topic{Name: "llama", Title: "llama.cpp", Flags: []string{"ubatch", "flash-attention", "slots", "kv-unified", "gpu-layers", "tensor-split", "mmproj", "draft-mtp", "draft-max", "model-draft"}},
@@ -51,9 +51,9 @@ transformers counts them, and --seq counts them too. Without --images and
 --sounds what a tower needs to run is not known, so that there is no upper
 bound; --images 0 says that no text has any.`
 
-const diffusionHelp = `Of a whole pipeline, such as sdxl, the answer is the higher of two peaks: that of
-a step of the transformer or U-Net, and that of decoding. --image and --frames
-say what it makes.`
+const diffusionHelp = `Of a whole pipeline, such as sdxl, the answer is the higher of two peaks: that
+of a step of the transformer or U-Net, and that of decoding. --image and
+--frames say what it makes.`
 
 const jsonHelp = `--json prints one object:
   schema              gpumemtrack.estimate/1
@@ -91,12 +91,12 @@ const jsonHelp = `--json prints one object:
   report              all details, as the fields of estimate.Report in Go
 With --engine and --max-model-len, --requests, --memory-fraction or
 --kv-cache-memory it prints schema, mode, name, assumed, notes, and
-  pool                engine, release, gpu_bytes, memory_fraction, max_model_len,
-                      max_batched_tokens; budget (how the memory of the cache
-                      comes about), plan (blocks, groups, tokens, requests) and
-                      the like at_least and at_most; with --requests asked (the
-                      fraction, or the longest requests that fit); too_small,
-                      if not even one request fits
+  pool                engine, release, gpu_bytes, memory_fraction,
+                      max_model_len, max_batched_tokens; budget (how the
+                      memory of the cache comes about), plan (blocks, groups,
+                      tokens, requests) and the like at_least and at_most;
+                      with --requests asked (the fraction, or the longest
+                      requests that fit); too_small, if not even one fits
 Of a family that is not known, --serve with the config.json alone prints
 cache_bytes, what its keys and values take, and no values of the rest.`
 

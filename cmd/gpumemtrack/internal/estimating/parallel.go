@@ -36,7 +36,7 @@ func (o *parallelOptions) flags(cmd *cobra.Command) {
 	flags.IntVar(&o.bucket, "reduce-bucket-size", 0, "with --sharded-by deepspeed: its buffer of `N` gradients (default 500000000)")
 	flags.BoolVar(&o.overlap, "overlap-comm", false, "with --sharded-by deepspeed: it sums up gradients while the backward pass runs, for which --zero 1 and 2 have two such buffers")
 	flags.IntVar(&o.reuse, "max-reuse-distance", 0, "with --sharded-by deepspeed and --zero 3: parameters that are needed again within `N` stay whole (default 1000000000)")
-	flags.BoolVar(&o.expandable, "expandable-segments", false, "PyTorch's allocator has expandable segments (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)")
+	flags.BoolVar(&o.expandable, "expandable-segments", false, "PyTorch's allocator has expandable segments (PYTORCH_ALLOC_CONF, expandable_segments:True)")
 }
 
 // sequences lists the values of --sp.
