@@ -251,6 +251,12 @@ func (p pipeline) Resized(side int) (family.Images, error) {
 	return p.running(whole), err
 }
 
+// Referring is the pipeline that makes images of others.
+func (p pipeline) Referring(images int) (family.Images, error) {
+	whole, err := p.whole().Referring(images)
+	return p.running(whole), err
+}
+
 // Filmed is the pipeline that makes videos of another length.
 func (p pipeline) Filmed(frames int) (family.Images, error) {
 	whole, err := p.whole().Filmed(frames)

@@ -83,3 +83,32 @@ func TestUpcastOfTheAutoencoder(t *testing.T) {
 	assert.Equal(t, transient("", alloc.BFloat16), transient(upcast, alloc.BFloat16))
 	assert.Equal(t, wide, transient(upcast, alloc.Float32))
 }
+
+// Reference images are positions beside those of the image that is made.
+func TestReferenceImages(t *testing.T) {
+	const config = `{"_class_name": "QwenImageTransformer2DModel", "num_layers": 1, "attention_head_dim": 16, "num_attention_heads": 2, "joint_attention_dim": 32, "axes_dims_rope": [4, 6, 6]}`
+	f, err := checkpoint.ParseConfig("denoiser", []byte(config))
+	require.NoError(t, err)
+	saved := func(f *checkpoint.File) (alloc.Shape, alloc.Bytes) {
+		layers, err := f.Layers()
+		require.NoError(t, err)
+		input, err := f.Input(1, 8)
+		require.NoError(t, err)
+		r, err := estimate.Model(layers, input, estimate.OnCPU(), estimate.Train("sgd"))
+		require.NoError(t, err)
+		return r.Inputs[0], r.Retained
+	}
+	one, alone := saved(f)
+	two, err := f.References(2)
+	require.NoError(t, err)
+	shape, referring := saved(two)
+	assert.Equal(t, one[1]+2*4096, shape[1])
+	assert.InEpsilon(t, float64(shape[1])/float64(one[1]), float64(referring)/float64(alone), 0.05)
+
+	_, err = f.References(-1)
+	require.ErrorContains(t, err, "want 0 to 64 images")
+	vae, err := checkpoint.ParseConfig("vae", []byte(`{"_class_name": "AutoencoderKL"}`))
+	require.NoError(t, err)
+	_, err = vae.References(1)
+	require.ErrorContains(t, err, "makes images of no others")
+}

@@ -179,6 +179,19 @@ func (c *File) Videos(frames int) (*File, error) {
 	return &filmed, nil
 }
 
+// References returns the model for images that refer to this many others, as FLUX.1 Kontext, FLUX.2 and Qwen-Image-Edit make
+// them. Each has some 1024 x 1024 pixels, to which diffusers' pipelines bring them. It is an error if the model makes no such images.
+func (c *File) References(images int) (*File, error) {
+	if _, err := c.Architecture(); err != nil {
+		return nil, err
+	}
+	referring := *c
+	if err := referring.architecture.Refer(images); err != nil {
+		return nil, fmt.Errorf("checkpoint: reference images: %w", err)
+	}
+	return &referring, nil
+}
+
 // Video returns the number of frames of the videos that the model makes, and the side of each, in
 // pixels; frames are square. Both are 0 if it makes no videos.
 func (c *File) Video() (frames, side int) { return c.architecture.Video() }

@@ -48,6 +48,7 @@ type Family struct {
 	Images  bool // it reads images and no text
 	Makes   bool // it makes images, or videos
 	Scale   int  // pixels along a side that become one of the latent images it makes; 0 means 8
+	Refers  bool // it also reads images that others refer to, as positions beside those of the image that it makes
 	Rate    int  // frames that become one of the latent videos it makes; 0 means that it makes images
 	Frames  int  // usual latent frames of these videos
 	Patched bool // only whole patches of an image are read

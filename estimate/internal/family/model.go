@@ -25,9 +25,10 @@ type Model struct {
 	Assumed []string
 	Float32 setting.Float32Parts
 	// Longest is the number of tokens that a text may have, by the file; 0 means that it does not say.
-	Longest int
-	latent  int // side of the latent image that FLUX makes; 0 means the usual one
-	frames  int // of the latent video that it makes; 0 means the usual number
+	Longest    int
+	References int // images that the image which it makes refers to
+	latent     int // side of the latent image that FLUX makes; 0 means the usual one
+	frames     int // of the latent video that it makes; 0 means the usual number
 }
 
 // Objective is what a config.json says about the loss of a model's class, beside the sizes.
@@ -347,6 +348,29 @@ func scaledSide(pixels, scale, unit int) (int, error) {
 	}
 	return pixels / scale, nil
 }
+
+// Refer sets the number of images that the image which the model makes refers to.
+func (a *Model) Refer(images int) error {
+	if images < 0 || images > maxReferences {
+		return fmt.Errorf("want 0 to %d images", maxReferences)
+	}
+	if i, ok := a.Images.(interface {
+		Referring(images int) (Images, error)
+	}); ok {
+		referring, err := i.Referring(images)
+		if err == nil {
+			a.Images = referring
+		}
+		return err
+	}
+	if a.Images != nil || !a.Family.OrLlama().Refers {
+		return fmt.Errorf("a %s model makes images of no others", a.Type)
+	}
+	a.References = images
+	return nil
+}
+
+const maxReferences = 64
 
 // Film sets the number of frames of the videos that the model makes.
 func (a *Model) Film(frames int) error {

@@ -60,19 +60,20 @@ type estimateOptions struct {
 	maxContext     bool
 	weightDecay    bool
 
-	engine   engineOptions
-	training trainingOptions
-	parallel parallelOptions
-	loss     lossOptions
-	llama    llamaOptions
-	pool     poolOptions
-	image    int
-	decode   estimate.Decoding // of a pipeline's autoencoder
-	frames   int
-	images   imageOptions
-	sounds   soundOptions
-	loading  string
-	cpu      bool
+	engine     engineOptions
+	training   trainingOptions
+	parallel   parallelOptions
+	loss       lossOptions
+	llama      llamaOptions
+	pool       poolOptions
+	image      int
+	decode     estimate.Decoding // of a pipeline's autoencoder
+	frames     int
+	references int
+	images     imageOptions
+	sounds     soundOptions
+	loading    string
+	cpu        bool
 }
 
 // flags adds the flags that every kind of model has.
@@ -92,6 +93,7 @@ func (o *estimateOptions) flags(cmd *cobra.Command) {
 	flags.BoolVar(&o.cpu, "cpu", false, "run on the CPU instead of CUDA")
 	flags.IntVar(&o.image, "image", 0, "images of `N` x N pixels")
 	flags.IntVar(&o.frames, "frames", 0, "videos of `N` frames, each of --image pixels")
+	flags.IntVar(&o.references, "reference-images", 0, "the image that is made refers to `N` others, each of some 1024 x 1024 pixels (FLUX.2, Qwen-Image-Edit)")
 	flags.BoolVar(&o.decode.Sliced, "vae-slicing", false, "the autoencoder decodes one image of a batch after another (enable_vae_slicing of diffusers)")
 	flags.BoolVar(&o.decode.Tiled, "vae-tiling", false, "it decodes large images in tiles, one after another (enable_vae_tiling)")
 }
@@ -225,7 +227,7 @@ func completions(cmd *cobra.Command) {
 func (o *estimateOptions) check(given func(flag string) bool) error {
 	for name, value := range map[string]int{
 		"batch": o.batch, "seq": o.seq, "accumulate": o.accumulate, "ubatch": o.microBatch, "replicas": o.replicas,
-		"tp": o.tp, "ep": o.parallel.experts, "pp": o.training.pipeline, "image": o.image, "frames": o.frames, "images": o.images.count, "sounds": o.sounds.count, "lora": o.lora, "slots": o.llama.slots, "max-batched-tokens": o.batched, "loss-chunks": o.loss.chunks, "prefill-chunk": o.chunk,
+		"tp": o.tp, "ep": o.parallel.experts, "pp": o.training.pipeline, "image": o.image, "frames": o.frames, "reference-images": o.references, "images": o.images.count, "sounds": o.sounds.count, "lora": o.lora, "slots": o.llama.slots, "max-batched-tokens": o.batched, "loss-chunks": o.loss.chunks, "prefill-chunk": o.chunk,
 	} {
 		if given(name) && value < 1 && (name != "images" && name != "sounds" || value < 0) {
 			return cli.UsageError("estimate: --%s %d: want 1 or more", name, value)

@@ -23,7 +23,7 @@ func addTopics(a *cli.App, cmd *cobra.Command) {
 	a.AddTopics(cmd,
 		cli.Topic{Name: "training", Title: "how a model is trained", Text: text("Each of these flags chooses training, as --train does."), Flags: training},
 		cli.Topic{Name: "images", Title: "images and sounds in the text", Text: text(imagesHelp), Flags: []string{"images", "image-size", "sounds", "seconds"}},
-		cli.Topic{Name: "diffusion", Title: "pipelines that make images and videos", Text: text(diffusionHelp), Flags: []string{"vae-slicing", "vae-tiling"}},
+		cli.Topic{Name: "diffusion", Title: "pipelines that make images and videos", Text: text(diffusionHelp), Flags: []string{"reference-images", "vae-slicing", "vae-tiling"}},
 		cli.Topic{Name: "serving", Title: "serving, and how many requests fit", Text: text(poolHelp),
 			Flags: slices.Concat([]string{"kv", "prefill-chunk", "max-batched-tokens"}, onlyPool, ofPool)},
 		cli.Topic{Name: "engines", Title: "engines and their defaults", Text: engineDefaults, Flags: []string{"engine-version"}},

@@ -73,6 +73,11 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 	if err == nil && o.frames > 0 {
 		c, err = o.filmed(c)
 	}
+	if err == nil && o.references > 0 {
+		if c, err = c.References(o.references); err != nil {
+			err = cli.UsageError("estimate: --reference-images: %w", err)
+		}
+	}
 	if err == nil && o.images.count+o.sounds.count > 0 {
 		c, err = prompted(o, c, e)
 	}
@@ -297,6 +302,8 @@ func (o estimateOptions) ofKnown(m zoo.Model, options []estimate.Option) (*estim
 		return nil, cli.UsageError("estimate: %s reads no images with a text: leave --images out", m.Name)
 	case o.sounds.count > 0:
 		return nil, cli.UsageError("estimate: %s reads no sounds with a text: leave --sounds out", m.Name)
+	case o.references > 0:
+		return nil, cli.UsageError("estimate: %s makes images of no others: leave --reference-images out", m.Name)
 	case o.frames > 0:
 		return nil, cli.UsageError("estimate: %s makes no videos: leave --frames out", m.Name)
 	case o.seq > 0 || o.serve || o.quantize:

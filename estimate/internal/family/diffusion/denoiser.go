@@ -230,10 +230,16 @@ const (
 	usualCaption = 300
 )
 
-// positionsInput returns a noisy image as positions, each of four pixels of the latent image, and a text.
+// referencePositions are the positions of a reference image: pipelines enlarge or shrink each to some 1024 x 1024 pixels
+// (diffusers 0.42, pipeline_flux2.py, pipeline_flux_kontext.py and pipeline_qwenimage_edit_plus.py).
+const referencePositions = 4096
+
+// positionsInput returns a noisy image as positions, each of four pixels of the latent image, those of the images that it refers
+// to, and a text.
 func positionsInput(a *family.Model, batch, length int) []family.Input {
 	side := a.LatentSide()
-	return []family.Input{family.Reals(batch, side*side/4, a.Channels), family.Reals(batch, cmp.Or(length, usualTokens), numbersOf(a).TextDim)}
+	positions := side*side/4 + a.References*referencePositions
+	return []family.Input{family.Reals(batch, positions, a.Channels), family.Reals(batch, cmp.Or(length, usualTokens), numbersOf(a).TextDim)}
 }
 
 // imageInput returns a noisy latent image and a text.

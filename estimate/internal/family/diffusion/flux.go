@@ -11,6 +11,7 @@ import (
 var Flux = &family.Family{
 	Name:   "FLUX.1",
 	Input:  positionsInput,
+	Refers: true,
 	Makes:  true,
 	Layers: flux,
 	Role:   family.Encoder,
@@ -21,6 +22,7 @@ var Flux = &family.Family{
 var Flux2 = &family.Family{
 	Name:   "FLUX.2",
 	Input:  positionsInput,
+	Refers: true,
 	Makes:  true,
 	Layers: flux2,
 	Role:   family.Encoder,

@@ -103,6 +103,12 @@ func (p Pipeline) Resized(side int) (family.Images, error) {
 	return p, err
 }
 
+// Referring is the pipeline that makes images of others.
+func (p Pipeline) Referring(images int) (family.Images, error) {
+	err := p.Runs.Refer(images)
+	return p, err
+}
+
 // Filmed is the pipeline that makes videos of another length. The autoencoder decodes as many latent frames.
 func (p Pipeline) Filmed(frames int) (family.Images, error) {
 	err := p.Runs.Film(frames)

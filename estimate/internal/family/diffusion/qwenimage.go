@@ -12,6 +12,7 @@ import (
 var QwenImage = &family.Family{
 	Name:   "Qwen-Image",
 	Input:  positionsInput,
+	Refers: true,
 	Makes:  true,
 	Heads:  family.Elementary,
 	Layers: qwenImage,
