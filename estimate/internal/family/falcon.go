@@ -81,7 +81,7 @@ var Bloom = &Family{
 }
 
 func bloomEmbedded(c Transformer) []tape.Layer {
-	return []tape.Layer{tape.As("word_embeddings_layernorm", layer.LayerNorm{Size: c.Hidden})}
+	return []tape.Layer{tape.As("word_embeddings_layernorm", layer.LayerNorm{Size: c.Hidden}), tape.Inline(layer.BatchedMasks{Heads: c.Heads})}
 }
 
 func bloomMLP(c Transformer) tape.Layer {

@@ -126,8 +126,7 @@ func (l Attention) kernel(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 		makeMask(t, 1, batch*l.Heads, length, seen)
 		shared = []tape.Tensor{masks.Of(t).of}
 	case l.Zeros:
-		zeros := t.Const(t.Activation(), 1, l.Heads, length, seen)
-		shared = []tape.Tensor{zeros}
+		shared = []tape.Tensor{zeros(t, l.Heads, length, seen)}
 	case l.Bias != nil:
 		biases := l.Bias.add(t, l.Heads, length, seen)
 		shared = []tape.Tensor{biases}
@@ -154,6 +153,19 @@ func (l Attention) kernel(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 	return Sdpa{Heads: l.Heads, Size: l.Size(), plain: l.Plain, dropout: l.Dropout, masks: shared, own: mask}.Attend(t, q, k, v)
 }
 
+// madeZeros holds the zeros that the first layer makes, and that later layers add too. Checkpoints of these hold them, and
+// they then need a gradient (T5Attention.forward, of transformers 5.24.0).
+var madeZeros tape.Slot[tape.Tensor]
+
+// zeros returns zeros to add to the scores.
+func zeros(t *tape.Tape, heads, length, keys int) tape.Tensor {
+	made, shape := madeZeros.Of(t), alloc.Shape{1, heads, length, keys}
+	if !slices.Equal(made.Shape, shape) {
+		*made = t.Op(tape.Op{In: []tape.Tensor{t.Const(t.Activation())}, Shape: shape, Params: t.Inside()})
+	}
+	return *made
+}
+
 // repeated returns keys and values repeated for each query head of their group. A single head is
 // broadcast, not copied.
 func (l Attention) repeated(t *tape.Tape, q, k, v tape.Tensor) (tape.Tensor, tape.Tensor) {
@@ -173,7 +185,11 @@ func batched(t *tape.Tape, q, k, v tape.Tensor, heads, size int, dropout float64
 		*x = t.Op(tape.Op{In: []tape.Tensor{*x}, Shape: t.Resized(q.Shape, x.Dim(1), q.Dim(2))})
 	}
 	makeMask(t, 1, scores[0], scores[2], scores[3])
-	s := t.Op(tape.Op{In: []tape.Tensor{q, k}, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: setting.Flops(scores, size, 2)})
+	added := []tape.Tensor{q, k}
+	if biases := *biasesOfKeys.Of(t); biases.Shape != nil {
+		added = append(added, biases)
+	}
+	s := t.Op(tape.Op{In: added, Shape: scores, Keep: []tape.Tensor{q, k}, FLOPs: setting.Flops(scores, size, 2)})
 	s = softmax(t, t.Op(tape.Op{In: []tape.Tensor{s, masks.Of(t).of}, Shape: scores, PassGrad: true}), q.DType)
 	if dropout > 0 {
 		s = t.Apply(Dropout{P: dropout}, s)
@@ -181,6 +197,23 @@ func batched(t *tape.Tape, q, k, v tape.Tensor, heads, size int, dropout float64
 	y := t.Op(tape.Op{In: []tape.Tensor{s, v}, Shape: q.Shape, Keep: []tape.Tensor{s, v}, FLOPs: setting.Flops(scores, size, 2)})
 	return t.Copy(y)
 }
+
+// BatchedMasks makes what Batched attention of all layers adds to the scores: a mask, and a bias for each head and key.
+// Checkpoints of the layers hold both for the second run (BloomModel.forward, of transformers 5.24.0).
+type BatchedMasks struct{ Heads int }
+
+func (l BatchedMasks) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	t.Rank(x, 3, "(batch, length, hidden)")
+	batch, length := x.Dim(0), x.Dim(1)
+	keys := Seen(t, length)
+	numbers := []tape.Tensor{t.Const(t.Activation(), keys)}
+	*biasesOfKeys.Of(t) = t.Op(tape.Op{In: numbers, Shape: alloc.Shape{setting.Product(batch, l.Heads), 1, keys}})
+	masks.Of(t).of = t.Op(tape.Op{In: numbers, Shape: alloc.Shape{1, batch, length, keys}})
+	return x
+}
+
+// biasesOfKeys holds the biases that BatchedMasks made.
+var biasesOfKeys tape.Slot[tape.Tensor]
 
 // ScaledDotProduct is scaled_dot_product_attention of (batch, length, heads x size) tensors.
 func ScaledDotProduct(t *tape.Tape, q, k, v tape.Tensor, heads, size int) tape.Tensor {
