@@ -27,7 +27,7 @@ type engineOptions struct {
 
 func (o *engineOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.name, "engine", "", "`ENGINE` whose defaults count: llama.cpp, vllm and others")
+	flags.StringVar(&o.name, "engine", "", "`ENGINE` whose defaults count, such as llama.cpp")
 	flags.StringVar(&o.release, "engine-version", "", "with --engine: its `RELEASE`, such as 0.26 or b6325 (default: today's)")
 }
 
