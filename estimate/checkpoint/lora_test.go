@@ -90,3 +90,40 @@ func configOf(t *testing.T, files map[string]map[string]json.RawMessage, name, m
 	require.NoError(t, json.Unmarshal(files[name][model], &of))
 	return of.Config
 }
+
+// Libraries that quantize leave experts wide whose parameters get adapters.
+func TestAdaptersOfExpertsOfAQuantizedBase(t *testing.T) {
+	c, err := ReadFile(writeFile(t, configName, []byte(`{"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "hidden_size": 128, "intermediate_size": 320,
+		"num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2, "vocab_size": 1000}`)))
+	require.NoError(t, err)
+	input, err := c.Input(2, 32)
+	require.NoError(t, err)
+	held := func(target string, more ...estimate.Option) alloc.Bytes {
+		r, err := c.Report(append(more, input, estimate.Train("adam"), estimate.Precision(alloc.BFloat16), estimate.LoRA{Rank: 8, Targets: []string{target}})...)
+		require.NoError(t, err)
+		return r.Training.Weights + r.Training.Buffers
+	}
+	const attention = 3 * (2*128*128 + 2*128*32)
+	for _, target := range []string{"all-linear", "w2"} {
+		for base, bytes := range map[string]alloc.Bytes{"nf4": attention/2 + attention/64*4, "int8": attention + 3*(2*128+2*32)*4} {
+			assert.Equal(t, 2*attention-bytes, held(target)-held(target, estimate.Quantized{Base: base}), "%s of %s", base, target)
+		}
+	}
+}
+
+// PEFT reads the last part of a target alone where transformers has fused the experts, and whole paths before that.
+func TestAdaptersOfASharedExpert(t *testing.T) {
+	c, err := ReadFile(writeFile(t, configName, []byte(`{"model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"], "hidden_size": 128, "intermediate_size": 320,
+		"num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 16, "linear_num_value_heads": 4, "linear_num_key_heads": 2,
+		"linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+		"shared_expert_intermediate_size": 96, "vocab_size": 1000}`)))
+	require.NoError(t, err)
+	input, err := c.Input(2, 32)
+	require.NoError(t, err)
+	lora := estimate.LoRA{Rank: 8, Targets: []string{"shared_expert.up_proj"}}
+	_, err = c.Report(input, estimate.Train("adam"), lora)
+	assert.ErrorContains(t, err, "PEFT adapts gate_up_proj of this model as one parameter")
+	r, err := c.Report(input, estimate.Train("adam"), lora, estimate.Installed("transformers==4.57"))
+	require.NoError(t, err)
+	assert.EqualValues(t, 3*8*(128+96), r.Trained.Count)
+}

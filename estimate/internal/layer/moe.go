@@ -287,9 +287,10 @@ func (l Experts) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	}, false)
 }
 
-// declareExpert declares a weight of experts. A quantized base treats it as linear layers.
+// declareExpert declares a weight of experts. A quantized base treats it as linear layers, unless PEFT
+// adapts a parameter of these experts.
 func declareExpert(d *tape.Declaration, p tape.Param) {
-	if d.Quantizes() {
+	if !d.LeavesWide() && d.Quantizes() {
 		AddQuantized(d, p)
 		return
 	}
@@ -354,7 +355,7 @@ func routedTensors(t *tape.Tape, since int) {
 func (l MoE) project(t *tape.Tape, x tape.Tensor, name string, o tape.Op, bias bool) tape.Tensor {
 	o.In, o.Params = []tape.Tensor{x}, true
 	o.Keep = t.ForWeights(o.In)
-	if t.Cfg.Quantized.Holds(t.DeclaredPath()) { // one expert after another
+	if path := t.DeclaredPath(); t.Cfg.Quantized.Holds(path) && !t.Cfg.LeavesWide(path) { // one expert after another
 		quantizedProduct(t, &o, alloc.Shape{l.FFN, l.Hidden})
 	}
 	AddParam(t, &o, name, l.Experts, o.Shape[1], x.Dim(-1))

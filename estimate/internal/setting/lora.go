@@ -48,8 +48,10 @@ func (f FusedLayers) Names(at string) bool {
 }
 
 // split takes the names of fused layers out of targets, and returns how many of them each parameter holds: its adapters'
-// rank is as many times that of others.
-func (f FusedLayers) split(targets []string) (left []string, params map[string]int, err error) {
+// rank is as many times that of others. As PEFT does, it reads only the last part of a name with a path
+// (_convert_peft_config_moe). With apart, which is for releases before that function, it leaves a path to layers beside the
+// experts in targets.
+func (f FusedLayers) split(targets []string, apart bool) (left []string, params map[string]int, err error) {
 	params = map[string]int{}
 	for _, t := range targets {
 		switch {
@@ -57,6 +59,8 @@ func (f FusedLayers) split(targets []string) (left []string, params map[string]i
 			for _, param := range f {
 				params[param]++
 			}
+			left = append(left, t)
+		case apart && strings.Contains(t, ".") && !strings.Contains("."+t, ".experts."):
 			left = append(left, t)
 		case f.Names(t):
 			params[f[t[strings.LastIndexByte(t, '.')+1:]]]++
@@ -81,7 +85,7 @@ func (c *Config) adapt() error {
 	if c.Lora == nil || len(c.Fused) == 0 {
 		return nil
 	}
-	left, params, err := c.Fused.split(c.Lora.Targets)
+	left, params, err := c.Fused.split(c.Lora.Targets, c.Libraries.Transformers.Before(5, 0))
 	if err != nil {
 		return err
 	}

@@ -576,3 +576,15 @@ const (
 func (c *Config) Loops() bool {
 	return c.Experts == LoopedExperts || c.Experts == "" && c.Libraries.Transformers.Before(5, 0)
 }
+
+// LeavesWide reports whether quantization leaves the experts at this path as they are. Libraries replace each nn.Linear
+// (transformers 5.24, integrations/bitsandbytes.py, replace_with_bnb_linear). Experts whose parameters PEFT adapts are in no
+// nn.Linear.
+func (c *Config) LeavesWide(at string) bool {
+	for param := range c.AdaptedParams {
+		if c.AdaptedParam(at+"."+param[strings.LastIndexByte(param, '.')+1:]) > 0 {
+			return true
+		}
+	}
+	return false
+}

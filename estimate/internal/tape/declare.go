@@ -222,6 +222,9 @@ func (d *Declaration) Quantizes() bool {
 	return true
 }
 
+// LeavesWide reports whether quantization leaves the current layer, which holds experts, as it is.
+func (d *Declaration) LeavesWide() bool { return d.Cfg.LeavesWide(d.path) }
+
 // Base is how the current Linear is quantized.
 func (d *Declaration) Base() string { return d.Cfg.Quantized.At(d.path) }
 
