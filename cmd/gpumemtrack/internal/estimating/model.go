@@ -168,7 +168,7 @@ func (o estimateOptions) ggufOptions(c *checkpoint.File, e *estimated) ([]estima
 	if err != nil {
 		return nil, err
 	}
-	stored, err := q.Stored(layers)
+	stored, err := o.engine.quantizer()(q, layers)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}

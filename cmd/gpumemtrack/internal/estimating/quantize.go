@@ -8,6 +8,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
+	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 )
 
 // bases are the forms of --quantize in PyTorch.
@@ -35,6 +36,15 @@ func ggufNamed(given string) (llamacpp.Quantization, error) {
 		return "", cli.UsageError("estimate: --quantize %s: want one of %s", given, strings.Join(ggufNames(), ", "))
 	}
 	return q, nil
+}
+
+// quantizer returns the rules by which the engine's release quantizes. Those of today came in March 2026, between b8179 and b8680;
+// which build has them first is not known.
+func (o *engineOptions) quantizer() func(llamacpp.Quantization, []nn.Layer) (estimate.Option, error) {
+	if n := o.build(); n > 0 && n <= 8179 {
+		return llamacpp.Quantization.StoredBefore2026
+	}
+	return llamacpp.Quantization.Stored
 }
 
 // quantizedInPyTorch reads a form of --quantize that is PyTorch's: one for all, or PART=FORM,... for parts of a pipeline.

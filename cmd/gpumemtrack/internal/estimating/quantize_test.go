@@ -53,6 +53,17 @@ func TestGGUFQuantizations(t *testing.T) {
 	}
 }
 
+// Older builds of llama.cpp quantize projections that make queries, keys and values together by rules of their own.
+func TestQuantizedByBuild(t *testing.T) {
+	size := func(args string) alloc.Bytes {
+		return estimateJSON(t, "phi-4 --seq 512 --engine llama.cpp --quantize q3_k_m "+args).Report.Params.Bytes
+	}
+	today := size("")
+	assert.NotEqual(t, today, size("--engine-version b8000"))
+	assert.Equal(t, today, size("--engine-version b8680"))
+	assert.Equal(t, today, size("--engine-version 0.5.0"))
+}
+
 func TestQuantizedParts(t *testing.T) {
 	held := func(args string) alloc.Bytes {
 		m := estimateJSON(t, "flux.1-dev "+args).Report.Inference
