@@ -217,7 +217,7 @@ func completions(cmd *cobra.Command) {
 		"engine": engines.Names(), "gpu": gpuNames(), "fits": gpuNames()[:len(gpus)], "cuda-loading": loadings, "sp": sequences, "experts": runs, "sharded-by": sharders, "compute-dtype": usualTypes[1:], "attention": kernels, "hold-output": outputs,
 		"optimizer": optimizers, "optimizer-form": forms, "offload": offloads, "zero-grad": zeroGrads, "zero": {"1", "2", "3"},
 		"checkpoint": {blocks}, "checkpoint-saves": policies, "loss": names(losses), "quantize": append(slices.Clone(bases), ggufNames()...), "lora-targets": {"all-linear"},
-		"dtype": usualTypes, "autocast": usualTypes[1:], "gradients": usualTypes, "lora-dtype": usualTypes, "kv": slices.Concat(kvTypes, usualTypes),
+		"dtype": usualTypes, "autocast": usualTypes[1:], "gradients": usualTypes, "lora-dtype": usualTypes, "state-dtype": usualTypes, "kv": slices.Concat(kvTypes, usualTypes),
 	} {
 		cli.Complete(cmd, flag, words...)
 	}

@@ -46,6 +46,9 @@ func askedPool(o estimateOptions, given func(flag string) bool) (bool, error) {
 			return false, cli.UsageError("estimate: --%s %d: want 1 to %d", n.flag, n.value, 1<<27)
 		}
 	}
+	if _, err := p.stateType(); err != nil {
+		return false, err
+	}
 	if device(o).memory == 0 && p.cache == 0 {
 		return false, cli.UsageError("estimate: how many requests fit depends on the GPU: give --gpu, such as h100, or the size of the cache with --kv-cache-memory")
 	}

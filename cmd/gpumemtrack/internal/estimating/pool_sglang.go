@@ -54,8 +54,9 @@ func sglangPool(o estimateOptions, m poolModel) (*pool, error) {
 // sglangSettings returns SGLang's settings, and what it starts with.
 func sglangSettings(o estimateOptions, m poolModel) (serving.SGLang, serving.SGLangStart) {
 	p := o.pool
+	state, _ := p.stateType() // askedPool checks it
 	s := serving.SGLang{
-		ModelType: m.modelType, Context: m.tokens, Page: p.block, Tensor: o.tp, DType: m.dtype, KVType: p.kvType, NoRadixCache: p.noPrefix, MaxRequests: p.most,
+		ModelType: m.modelType, Context: m.tokens, Page: p.block, Tensor: o.tp, DType: m.dtype, KVType: p.kvType, StateType: state, NoRadixCache: p.noPrefix, MaxRequests: p.most,
 		ChunkedPrefill: stepTokens(o), DraftTokens: p.drafted,
 	}
 	if p.drafted > 0 {

@@ -115,6 +115,24 @@ func TestEstimatePoolOfConfig(t *testing.T) {
 	}
 }
 
+// States are in the model's type, unless a flag of either engine names another.
+func TestEstimatePoolOfStates(t *testing.T) {
+	const base = "qwen3-next-80b-a3b --max-model-len 32768 --gpu h200 --tp 2 --engine "
+	vllm := func(flag string) int64 { return poolJSON(t, base+"vllm "+flag, 0).Pool.Plan.Tokens }
+	assert.Equal(t, vllm("--state-dtype bf16"), vllm("--mamba-ssm-cache-dtype bfloat16"))
+	assert.NotEqual(t, vllm(""), vllm("--state-dtype float32"))
+	assert.Equal(t, vllm(""), vllm("--state-dtype auto"))
+	sglang := func(flag string) (p struct {
+		Pool struct{ Plan serving.SGLangPlan }
+	}) {
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, 0, run(strings.Fields("estimate "+base+"sglang --json "+flag), nil, &stdout, &stderr), stderr.String())
+		require.NoError(t, json.Unmarshal(stdout.Bytes(), &p))
+		return p
+	}
+	assert.Less(t, sglang("").Pool.Plan.Tokens, sglang("--mamba-ssm-dtype bfloat16").Pool.Plan.Tokens)
+}
+
 // SGLang divides the same memory by other rules.
 func TestEstimatePoolOfSGLang(t *testing.T) {
 	type planned struct {
@@ -197,6 +215,7 @@ func TestPoolFlags(t *testing.T) {
 		"llama-3-8b --engine vllm --kv-cache-memory 1GiB --requests 2 --gpu h100":              "--kv-cache-memory is the size of the cache",
 		"llama-3-8b --engine vllm --max-model-len 8192 --gpu h100 --fits 80GiB --max-batch":    "leave other searches",
 		"llama-3-8b --engine vllm --max-model-len 8192 --gpu h100 --kv q8_0":                   `KVType is "q8_0"`,
+		"qwen3-next-80b-a3b --engine vllm --max-model-len 8192 --gpu h100 --state-dtype int8":  "--state-dtype int8: want one of float32, bfloat16, float16",
 		"resnet50 --engine vllm --max-model-len 8192 --gpu h100":                               "takes no text",
 		"llama-3-8b --engine vllm --max-model-len 8192 --gpu h100 --tp 2 --requests 999999999": "want 1 to",
 	} {

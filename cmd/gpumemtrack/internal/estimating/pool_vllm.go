@@ -66,9 +66,10 @@ func vllmPool(o estimateOptions, m poolModel) (*pool, error) {
 // vllmSettings returns vLLM's settings.
 func vllmSettings(o estimateOptions, m poolModel) serving.VLLM {
 	p := o.pool
+	state, _ := p.stateType() // askedPool checks it
 	v := serving.VLLM{
 		Version: o.engine.release, MaxModelLen: m.tokens, MaxBatchedTokens: stepTokens(o), Block: p.block, Capability: capability(device(o)),
-		Tensor: o.tp, Pipeline: o.training.pipeline, DType: m.dtype, KVType: p.kvType, NoPrefixCaching: p.noPrefix, DraftTokens: p.drafted,
+		Tensor: o.tp, Pipeline: o.training.pipeline, DType: m.dtype, KVType: p.kvType, StateType: state, NoPrefixCaching: p.noPrefix, DraftTokens: p.drafted,
 	}
 	if p.drafted > 0 {
 		for _, s := range m.specs {

@@ -2,6 +2,7 @@ package estimating
 
 import (
 	"cmp"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -22,6 +23,7 @@ type poolOptions struct {
 	eager    bool
 	drafted  int
 	kvType   string // --kv, as the engine takes it
+	state    string // --state-dtype
 }
 
 func (o *poolOptions) flags(cmd *cobra.Command) {
@@ -35,6 +37,19 @@ func (o *poolOptions) flags(cmd *cobra.Command) {
 	flags.BoolVar(&o.noPrefix, "no-prefix-caching", false, "with --engine: requests share no part of the cache")
 	flags.BoolVar(&o.eager, "enforce-eager", false, "with --engine: no CUDA graphs")
 	flags.IntVar(&o.drafted, "draft-tokens", 0, "with --engine: `N` tokens are drafted at once by one layer more, as in multi-token prediction")
+	flags.StringVar(&o.state, "state-dtype", "", "with --engine: `TYPE` of recurrent states, vLLM's --mamba-ssm-cache-dtype, SGLang's --mamba-ssm-dtype (default: the model's)")
+}
+
+// stateType returns the type that --state-dtype names, and 0 for that of the model.
+func (o poolOptions) stateType() (alloc.DType, error) {
+	if o.state == "" || o.state == "auto" {
+		return 0, nil
+	}
+	d, err := parseDType(o.state)
+	if err != nil || d != alloc.Float32 && d != alloc.BFloat16 && d != alloc.Float16 {
+		return 0, cli.UsageError("estimate: --state-dtype %s: want one of %s", o.state, strings.Join(usualTypes, ", "))
+	}
+	return d, nil
 }
 
 // engineNames are what vLLM and SGLang call flags of ours; they are taken too.
@@ -42,7 +57,7 @@ var engineNames = map[string]string{
 	"gpu-memory-utilization": "memory-fraction", "mem-fraction-static": "memory-fraction", "context-length": "max-model-len",
 	"max-num-batched-tokens": "max-batched-tokens", "chunked-prefill-size": "max-batched-tokens", "max-num-seqs": "max-requests", "max-running-requests": "max-requests",
 	"kv-cache-memory-bytes": "kv-cache-memory", "kv-cache-dtype": "kv", "tensor-parallel-size": "tp", "pipeline-parallel-size": "pp", "no-enable-prefix-caching": "no-prefix-caching",
-	"num-speculative-tokens": "draft-tokens",
+	"num-speculative-tokens": "draft-tokens", "mamba-ssm-cache-dtype": "state-dtype", "mamba-ssm-dtype": "state-dtype",
 }
 
 // byEngineName returns our name of a flag.
@@ -53,7 +68,7 @@ func byEngineName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 // onlyPool lists the flags that ask for the pool, and ofPool those that say more about it.
 var (
 	onlyPool = []string{"memory-fraction", "max-model-len", "requests", "kv-cache-memory"}
-	ofPool   = []string{"max-requests", "block-size", "no-prefix-caching", "enforce-eager", "draft-tokens"}
+	ofPool   = []string{"max-requests", "block-size", "no-prefix-caching", "enforce-eager", "draft-tokens", "state-dtype"}
 )
 
 // poolHelp explains them.
