@@ -46,7 +46,8 @@ func readHQQ(c *Config, text json.RawMessage) error {
 }
 
 // readQuanto reads quanto: a scale in the model's type for each row, and below 8 bits a scale and a shift for each group of
-// 128 elements, or fewer where 128 do not divide the weight (optimum-quanto 0.2.7, nn/qmodule.py), and two scales of the layer's input and output.
+// 128 elements, or fewer where 128 do not divide the weight, and two scales of the layer's input and output (optimum-quanto
+// 0.2.7, nn/qmodule.py).
 func readQuanto(c *Config, text json.RawMessage) error {
 	var q struct {
 		Weights    string   `json:"weights"`

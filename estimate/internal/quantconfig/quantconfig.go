@@ -269,8 +269,6 @@ func (c *Config) Describe(params []tape.Parameter, wide alloc.DType) string {
 	return packed + ", " + wide.String() + " the rest"
 }
 
-// integers of foreign files.
-
 // between returns an error unless a setting is in a range.
 func between(name string, v, least, most int) error {
 	if v < least || v > most {

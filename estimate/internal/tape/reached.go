@@ -12,9 +12,10 @@ func Rest(t *Tape, from, to int) {
 }
 
 // LeaveUnreached marks the operations of which the loss needs nothing, and takes from h the gradients and the states of the
-// optimizer of modules that the loss does not reach: they do not run, or nothing on the way to the loss reads what they make. PyTorch's backward pass leaves their gradients None, and
-// optimizers make no states for these (torch/optim/adam.py, _init_group). What replicates or divides parameters, or keeps
-// them elsewhere, makes gradients and states for all; then nothing changes.
+// optimizer of modules that the loss does not reach: they do not run, or nothing on the way to the loss reads what they
+// make. PyTorch's backward pass leaves their gradients None, and optimizers make no states for these (torch/optim/adam.py,
+// _init_group). What replicates or divides parameters, or keeps them elsewhere, makes gradients and states for all; then
+// nothing changes.
 func LeaveUnreached(t *Tape, h *Holding) {
 	if s := t.Cfg.Sharding; s.Data > 1 || s.ZeRO > 0 || s.Pipeline > 1 || t.Cfg.Offload != "" {
 		return

@@ -50,7 +50,7 @@ func LeavesSplit(t *Tape, o *Op, d alloc.DType) {
 	}
 }
 
-// all returns the size of a tensor of all tokens.
+// allTokens returns the size of a tensor of all tokens.
 func allTokens(shape alloc.Shape, d alloc.DType) alloc.Bytes {
 	n, err := shape.Bytes(d)
 	if err != nil {
