@@ -42,6 +42,7 @@ type Family struct {
 	// numbers. nil means that the vectors take the places of the tokens that stand for them.
 	Beside func(t *tape.Tape, vectors tape.Tensor) []tape.Tensor
 	Masked bool // where a tower ran, the text's attention gets a mask, as tokens of an image see each other
+	Index  bool // the vectors are put in their places by the numbers of these (Tensor.index_put), not by a mask
 
 	Usual   int  // usual length of the input; 0 means that of texts
 	Padding int  // learned positions before the first token

@@ -130,6 +130,16 @@ func (l merged) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
 	return t.Op(o)
 }
 
+// indexed puts a tower's vectors in their places by the numbers of these (Tensor.index_put).
+type indexed struct{ running }
+
+func (l indexed) Forward(t *tape.Tape, x tape.Tensor) tape.Tensor {
+	vectors := l.run(t)
+	t.Width(vectors, -1, x.Dim(-1), "elements in a vector")
+	places := t.Const(alloc.Int64, vectors.Dim(0), 2) // of a text, and in it
+	return t.Op(tape.Op{In: []tape.Tensor{x, vectors}, Shape: x.Shape, Keep: []tape.Tensor{places}})
+}
+
 // Listed joins the vectors that a tower returns in a list, with one tensor for each image.
 var Listed = tape.Inline(listed{})
 

@@ -111,6 +111,9 @@ func (l running) over(f *Family) tape.Layer {
 	if f.Beside != nil {
 		return apart{l, f.Beside}
 	}
+	if f.Index {
+		return indexed{l}
+	}
 	return merged{l, f.Masked}
 }
 

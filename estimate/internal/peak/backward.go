@@ -22,8 +22,11 @@ func Training(t *tape.Tape, begin, end int32, gradients []tape.Gradient, from se
 		a.gathering.before(i)
 		a.run(i)
 		a.gathering.after(i)
+		if t.Ops[i].Drops {
+			a.releaseUnreached(i)
+		}
 	}
-	a.releaseUnreached()
+	a.releaseUnreached(end - 1)
 	a.gathering.turn()
 	var done timeline.Passes
 	if log != nil {
@@ -108,16 +111,24 @@ func (a *alive) release(id int32) {
 	}
 }
 
-// releaseUnreached releases what operations keep through which no backward pass goes: the graph of what the model does not
-// return is gone when it returns.
-func (a *alive) releaseUnreached() {
-	for i := a.begin; i < a.end; i++ {
-		if o := &a.t.Ops[i]; o.Unreached {
-			for _, id := range a.t.Refs[o.Keep:o.End] {
-				a.release(id)
+// releaseUnreached releases what operations up to the one at keep through which no backward pass goes: the graph of what the
+// model does not return is gone when it returns, or before. What later operations read lives on.
+func (a *alive) releaseUnreached(at int32) {
+	for i := a.dropped; i <= at; i++ {
+		o := &a.t.Ops[i]
+		if !o.Unreached {
+			continue
+		}
+		for _, id := range a.t.Refs[o.Keep:o.End] {
+			if s := &a.t.Storages[id]; at < a.end-1 && a.live[id] && a.savedBy[id] == 1 && s.Last > at {
+				a.savedBy[id] = 0
+				a.saved -= s.Bytes
+				continue
 			}
+			a.release(id)
 		}
 	}
+	a.dropped = at + 1
 }
 
 // backward runs the operations in reverse. Parameters' gradients are made, or added to if they are

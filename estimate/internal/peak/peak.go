@@ -19,6 +19,7 @@ type alive struct {
 	live       []bool
 	savedBy    []int32 // for each storage, how many operations keep it for their backward pass
 	dies       deaths
+	dropped    int32 // the operations before this one keep nothing for which there is no backward pass
 	peak       Peak
 
 	gradients int64 // gradients of parameters in use now
@@ -34,7 +35,7 @@ type alive struct {
 func newAlive(t *tape.Tape, begin, end int32, inference, drop bool, log *timeline.Timeline) *alive {
 	a := &alive{
 		t: t, begin: begin, end: end, live: make([]bool, len(t.Storages)),
-		savedBy: t.Memory.Counts(len(t.Storages)), inference: inference, drop: drop, log: log,
+		dropped: begin, savedBy: t.Memory.Counts(len(t.Storages)), inference: inference, drop: drop, log: log,
 	}
 	a.dies = deathsOf(t, inference, drop)
 	if log != nil {

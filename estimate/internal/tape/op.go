@@ -272,6 +272,14 @@ func (t *Tape) Home(id int32) int32 {
 	return id
 }
 
+// Drop notes that the code drops what it made so far and the loss does not read: the graph of it is gone before the model
+// returns.
+func (t *Tape) Drop() {
+	if n := len(t.Ops); n > 0 {
+		t.Ops[n-1].Drops = true
+	}
+}
+
 // Rank fails unless x has as many dimensions as dims. The error lists them by names.
 func (t *Tape) Rank(x Tensor, dims int, names string) {
 	if len(x.Shape) != dims {

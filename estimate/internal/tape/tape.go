@@ -98,6 +98,7 @@ type Recorded struct {
 	InPlace, View  bool
 	TrainingOnly   bool
 	Unreached      bool // the loss reads nothing that it makes, so that no backward pass goes through it
+	Drops          bool // after it the model's code drops what it made and the loss does not read
 	saved          bool // a checkpointed layer keeps its output
 	params         bool // it reads parameters of its layer
 	apart          bool // it reads parameters that are marked Apart

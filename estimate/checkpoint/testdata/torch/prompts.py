@@ -47,7 +47,26 @@ def qwen2_audio(c, a, batch, count, seconds, length, dtype):
     }, (((frames - 1) // 2 + 1) - 2) // 2 + 1
 
 
-BESIDE = {"mllama": mllama, "gemma4": gemma4, "qwen2_audio": qwen2_audio}
+def phi4(c, v, batch, count, size, length, dtype):
+    """Phi-4 multimodal: the whole image before the tiles of it, which are padded at the right or at the bottom."""
+    from transformers.models.phi4_multimodal.image_processing_phi4_multimodal import Phi4MultimodalImageProcessor as Processor
+
+    of = Processor(size={"height": v.crop_size, "width": v.crop_size}, patch_size=v.patch_size)
+    made = of([torch.zeros(3, size[1], size[0], dtype=torch.uint8)] * batch * count, return_tensors="pt")
+    base = v.image_size // v.patch_size // 2
+    seen = made["image_attention_mask"][0, 1:, 0::2, 0::2].sum().item()
+    rows = vectors_in_column(made["image_attention_mask"][0, 1:], made["image_sizes"][0].tolist(), v.crop_size)
+    del made["num_img_tokens"]  # as many as the usual model has
+    made["image_pixel_values"] = torch.randn(made["image_pixel_values"].shape, dtype=dtype)
+    return dict(made), int(seen) + rows + 1 + base * (base + 1)
+
+
+def vectors_in_column(masks, size, side):
+    """Of the first column of tiles, the vectors in their first column that are no padding."""
+    return sum(int(masks[row * (size[1] // side), 0::2, 0].sum()) for row in range(size[0] // side))
+
+
+BESIDE = {"mllama": mllama, "gemma4": gemma4, "qwen2_audio": qwen2_audio, "phi4_multimodal": phi4}
 
 
 def given(c, batch, length, dtype, images=0, size=None, sounds=0, seconds=30):
@@ -57,7 +76,7 @@ def given(c, batch, length, dtype, images=0, size=None, sounds=0, seconds=30):
     else:
         of, count, size, key = c.audio_config, sounds, seconds, "audio"
     beside, each = BESIDE[c.model_type](c, of, batch, count, size, length, dtype)
-    token = next(getattr(c, k) for k in (f"{key}_token_id", f"{key}_token_index") if hasattr(c, k))
+    token = next(getattr(where, k) for where in (c, of) for k in (f"{key}_token_id", f"{key}_token_index") if hasattr(where, k))
     text = torch.arange(batch * length).reshape(batch, length) % 7 + 8
     for i in range(count):  # text stands between them
         text[:, 1 + i * (each + 1) : (i + 1) * (each + 1)] = token

@@ -28,6 +28,7 @@ from transformers.models.llama4.image_processing_llama4 import find_supported_re
 from transformers.models.llama4.processing_llama4 import Llama4Processor
 from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
 from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
+from transformers.models.phi4_multimodal.image_processing_phi4_multimodal import Phi4MultimodalImageProcessor
 from transformers.models.pixtral.processing_pixtral import PixtralProcessor
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
 from transformers.models.qwen2_vl.processing_qwen2_vl import Qwen2VLProcessor
@@ -60,6 +61,11 @@ def llama4(side, each):
     return [Llama4Processor._prompt_split_image(None, (int(h) // side, int(w) // side), each).count("<|") for h, w in best]
 
 
+def phi4():
+    """All tokens of an image, which Phi-4's processor of images counts when it has cut the image."""
+    return [int(Phi4MultimodalImageProcessor()([torch.zeros(3, h, w, dtype=torch.uint8)])["num_img_tokens"][0]) for w, h in SIZES]
+
+
 def main():
     clip, siglip = {"model_type": "clip_vision_model", "image_size": 336, "patch_size": 14}, {"model_type": "siglip_vision_model", "image_size": 384, "patch_size": 14, "vision_use_head": False}
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4}
@@ -85,10 +91,13 @@ def main():
         "internvl": ({"vision_config": {**sizes, "model_type": "internvl_vision", "image_size": [448, 448], "patch_size": [14, 14]}, "text_config": {"model_type": "qwen2"}},
             asked(InternVLProcessor, image_seq_length=256, image_processor=tiler(GotOcr2ImageProcessor, min_patches=1, max_patches=12, crop_to_patches=True, size=SimpleNamespace(height=448, width=448)))),
     }
+    whole = {"phi4_multimodal": ({"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100, "vision_config": {**sizes, "image_size": 448, "crop_size": 448, "patch_size": 14}, "audio_config": {"hidden_size": 32, "intermediate_size": 48, "num_blocks": 1, "num_attention_heads": 2, "ext_pw_out_channel": 32, "depthwise_separable_out_channel": 32, "nemo_conv_channels": 8}}, phi4())}
     text = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100}
     rows = []
-    for name, (config, tokens) in models.items():
-        config = {"model_type": name, **config, "text_config": {**text, **config["text_config"]}}
+    for name, (config, tokens) in (models | whole).items():
+        config = {"model_type": name, **config}
+        if name not in whole:  # else the text's settings stand among all others
+            config["text_config"] = {**text, **config["text_config"]}
         rows.append(f"{json.dumps(name)}: {json.dumps({'config': config, 'tokens': [[w, h, n] for (w, h), n in zip(SIZES, tokens)]})}")
     print(f'{{"transformers": {json.dumps(transformers.__version__)},\n' + ",\n".join(rows) + "\n}")
 

@@ -29,7 +29,7 @@ var clipEncoder = encoder{
 		return tape.Sequential{
 			tape.As("embeddings", clipPatches{c.PatchConv(true), min(setting.Product(side, side), setting.MaxField-1) + 1, c.Hidden}),
 			tape.As("pre_layrnorm", layer.LayerNorm{Size: c.Hidden}),
-			tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseQuickGELU)}),
+			tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseQuickGELU, false)}),
 			tape.As("post_layernorm", layer.LayerNorm{Size: c.Hidden}),
 		}
 	},
@@ -48,11 +48,11 @@ func clipVision(c family.Transformer) tape.Layer {
 	return append(parts[:last:last], tape.Inline(family.First{}), parts[last])
 }
 
-// clipBlock is a block of CLIP and SigLIP.
-func clipBlock(c family.Transformer, usual layer.Activation) tape.Layer {
+// clipBlock is a block of CLIP and SigLIP. Its attention always gets a mask if masked.
+func clipBlock(c family.Transformer, usual layer.Activation, masked bool) tape.Layer {
 	return tape.Sequential{
 		tape.Skip(tape.As("layer_norm1", layer.LayerNorm{Size: c.Hidden}), tape.As("self_attn", layer.Attention{
-			Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout,
+			Hidden: c.Hidden, Heads: c.Heads, HeadSize: c.HeadSize, Plain: c.Plain, Dropout: c.Dropout, Masked: masked,
 			Names: &layer.AttentionNames{Q: "q_proj", K: "k_proj", V: "v_proj", Out: "out_proj"},
 		})),
 		tape.Skip(tape.As("layer_norm2", layer.LayerNorm{Size: c.Hidden}), tape.As("mlp", layer.MLP{Hidden: c.Hidden, FFN: c.FFN, Activation: setting.Or(c.Activation, usual)})),

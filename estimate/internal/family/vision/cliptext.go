@@ -21,7 +21,7 @@ func clipText(c family.Transformer) tape.Sequential {
 			tape.As("token_embedding", layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}),
 			tape.As("position_embedding", family.Positions{Num: c.Positions, Dim: c.Hidden, Buffered: true}),
 		}),
-		tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseQuickGELU)}),
+		tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseQuickGELU, false)}),
 		tape.As("final_layer_norm", layer.LayerNorm{Size: c.Hidden}),
 	}
 }

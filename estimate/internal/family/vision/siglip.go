@@ -56,7 +56,7 @@ func siglipImages(c family.Transformer, positions family.Positions) tape.Sequent
 			tape.Inline(family.FlatPatches{}),
 			tape.As("position_embedding", positions),
 		}),
-		tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseGELUTanh)}),
+		tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseGELUTanh, false)}),
 		tape.As("post_layernorm", layer.LayerNorm{Size: c.Hidden}),
 	}
 }
@@ -68,7 +68,7 @@ func siglipText(c family.Transformer, projected int) tape.Sequential {
 			tape.As("token_embedding", layer.Embedding{Num: c.Vocab, Dim: c.Hidden, Split: true}),
 			tape.As("position_embedding", family.Positions{Num: c.Positions, Dim: c.Hidden, Buffered: true}),
 		}),
-		tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseGELUTanh)}),
+		tape.As("encoder.layers", tape.Repeat{N: c.Blocks, Layer: clipBlock(c, layer.UseGELUTanh, false)}),
 		tape.As("final_layer_norm", layer.LayerNorm{Size: c.Hidden}),
 		tape.Inline(family.First{}),
 		tape.As("head", layer.Linear{In: c.Hidden, Out: projected}),
