@@ -56,6 +56,7 @@ generate: ## write again what is made from other files, and the lists of public 
 tables: ## take the keys of configs from the installed transformers, and print what changed: PYTHON=python3
 	@$(or $(PYTHON),python3) estimate/checkpoint/testdata/torch/defaults.py estimate/internal/family/defaults.json
 	@$(or $(PYTHON),python3) estimate/checkpoint/testdata/torch/classes.py estimate/checkpoint/testdata/torch/classes.json estimate/internal/family/float32.json
+	@$(or $(PYTHON),python3) estimate/checkpoint/testdata/torch/saved_configs.py estimate/checkpoint/testdata/torch/saved_configs.json
 	@go generate ./estimate/internal/family
 
 .PHONY: cover
