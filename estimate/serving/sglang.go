@@ -170,6 +170,8 @@ func (s SGLang) check(specs []CacheSpec) error {
 		return fmt.Errorf("StateBuffer is %q: want extra_buffer or no_buffer", s.StateBuffer)
 	case len(specs) == 0 || len(specs) > maxSpecs:
 		return fmt.Errorf("%d layers keep something: want 1 to %d", len(specs), maxSpecs)
+	case !slices.ContainsFunc(specs, func(spec CacheSpec) bool { return spec.Kind != Recurrent && spec.Kind != Cross }):
+		return errors.New("no layer keeps keys and values: how SGLang divides memory then is not known")
 	case s.Context < 1:
 		return fmt.Errorf("Context is %d: want 1 or more", s.Context)
 	case min(s.Page, s.Tensor, s.StateSlots+1, s.ChunkedPrefill, s.MaxRequests+1, s.DraftLayers+1, s.DraftTokens+1) < 1 || s.MaxTokens < 0:
@@ -206,8 +208,6 @@ func (p *sglangPlanner) plan(budget alloc.Bytes) (plan SGLangPlan) {
 		plan.StateSlots, rest = p.states(plan.StateBytes, budget)
 	}
 	switch {
-	case plan.BytesPerToken == 0: // recurrent layers only
-		plan.Tokens = int64(p.Context)
 	case windowed > 0 && full == 0:
 		plan.Tokens = p.pages(float64(rest) / windowed)
 		plan.WindowTokens, plan.BytesPerToken = plan.Tokens, windowed

@@ -3,6 +3,8 @@ package serving_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"os"
 	"testing"
 
@@ -159,4 +161,47 @@ func TestSGLangSettings(t *testing.T) {
 	}
 	_, err = serving.SGLang{Context: 1}.Plan(nil, budget)
 	require.ErrorContains(t, err, "0 layers")
+}
+
+// No settings and no sizes make it panic, run long, or give a number below 0.
+func TestSGLangWithAnySettings(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	pick := func(of ...int) int { return of[random.IntN(len(of))] }
+	kinds := []string{serving.Full, serving.Sliding, serving.Chunked, serving.Latent, serving.Cross, serving.Recurrent, serving.Full, ""}
+	planned := 0
+	for range 3000 {
+		few := func() int { return pick(1, 2, 8, 64, 128, 1024) }
+		any := few
+		if random.IntN(3) == 0 {
+			any = func() int { return pick(-1, 0, 1, 3, 128, 1<<27, math.MaxInt32) }
+		}
+		specs := make([]serving.CacheSpec, random.IntN(6))
+		for i := range specs {
+			specs[i] = serving.CacheSpec{
+				Layer: i, Kind: kinds[random.IntN(len(kinds))], KVHeads: any(), HeadSize: any(), ValueSize: any(), Window: any(), Source: any(), Latent: any(), Index: pick(0, any()),
+				Mixer: "mamba2", Channels: any(), Groups: pick(0, any()), GroupChannels: any(), Kernel: any(), StateHeads: any(), HeadState: any(),
+			}
+		}
+		s := serving.SGLang{
+			ModelType: []string{"", "gpt_oss", "llama"}[random.IntN(3)], Context: any(), Page: pick(0, any()), Tensor: pick(0, 1, any()), KVType: []string{"", "fp8", "mxfp8"}[random.IntN(3)],
+			StateRatio: []float64{0, 1e-9, 1e3, math.NaN(), math.Inf(1)}[random.IntN(5)], StateSlots: pick(0, 0, any()), WindowRatio: []float64{0, 1e-12, 1}[random.IntN(3)],
+			NoRadixCache: random.IntN(2) == 0, NoOverlap: random.IntN(2) == 0, ChunkedPrefill: pick(0, any()), MaxRequests: pick(0, any()), MaxTokens: int64(pick(0, any())), DraftLayers: pick(0, any()), DraftTokens: pick(0, any()),
+		}
+		for _, budget := range []alloc.Bytes{math.MinInt64, -1, 0, 1, alloc.GiB, 1 << 55, math.MaxInt64} {
+			plan, err := s.Plan(specs, budget)
+			if err == nil {
+				planned++
+				assert.Positive(t, plan.Requests)
+			}
+			assert.False(t, plan.Tokens < 0 || plan.WindowTokens < 0 || plan.StateBytes < 0 || plan.StateSlots < 0 || plan.MaxRequests < 0 || plan.Requests < 0, "%+v of %+v in %d", plan, s, budget)
+		}
+		pools, err := s.PoolsFor(specs, any())
+		assert.True(t, err != nil || pools > 0)
+	}
+	assert.Greater(t, planned, 100)
+}
+
+func TestSGLangRefusesRecurrentLayersAlone(t *testing.T) {
+	_, err := serving.SGLang{Context: 1}.Plan([]serving.CacheSpec{{Kind: serving.Recurrent, Mixer: "mamba2", Channels: 128, Kernel: 4, StateHeads: 8, HeadState: 64}}, alloc.GiB)
+	assert.ErrorContains(t, err, "plan SGLang's pools: no layer keeps keys and values")
 }

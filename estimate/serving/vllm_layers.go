@@ -188,7 +188,7 @@ func (p *planner) alignBlock() error {
 		}
 	}
 	unit := p.kvBlock
-	if p.has(Latent) && !p.before("0.28") {
+	if p.has(Latent) && !p.before("0.27") {
 		unit = max(unit, 128)
 	}
 	if p.checkpoints() {

@@ -235,6 +235,15 @@ func TestVLLMBudget(t *testing.T) {
 	assert.NotZero(t, one.BytesPerBlock)
 }
 
+// Before 0.27 the block of a latent beside recurrent states was no multiple of 128 tokens.
+func TestVLLMBlockOfLatentBesideStates(t *testing.T) {
+	for version, multiple := range map[string]bool{"0.26.1": false, "0.27.0": true} {
+		plan, err := serving.VLLM{Version: version, MaxModelLen: 8192, Capability: "8.0"}.Plan(specsOf(t, "kimi-linear-48b"), 40*alloc.GiB)
+		require.NoError(t, err)
+		assert.Equal(t, multiple, plan.Block%128 == 0, "%s: %d", version, plan.Block)
+	}
+}
+
 // A pipeline's stage with most layers decides.
 func TestVLLMPipeline(t *testing.T) {
 	v := serving.VLLM{MaxModelLen: 8192, Pipeline: 3}
