@@ -94,6 +94,10 @@ func (m Model) StepWidth(tensor int) (int64, error) {
 	return m.transformer.StepWidth(tensor), nil
 }
 
+// WholeImages reports whether the tokens of an image attend to each other in both directions, as in the larger models of Gemma 4:
+// engines run such an image in one step.
+func (m Model) WholeImages() bool { return m.transformer != nil && m.transformer.WholeImages }
+
 // Resizes reports whether the model reads images of other sizes than its usual input.
 func (m Model) Resizes() bool { return m.transformer == nil }
 

@@ -152,7 +152,7 @@ func readGemma4(c *Config, a *Model) {
 	const mask = "use_bidirectional_attention"
 	own := &global{both: string(c.file[mask]) == `"vision"`, doubled: c.Flag("use_double_wide_mlp", false), keysOnly: c.Flag("attention_k_eq_v", false), heads: a.KVHeads}
 	a.Own = own
-	if own.both {
+	if a.WholeImages = own.both; own.both {
 		c.Harmless(mask) // it is read above; other values change more
 	}
 	gemma4Heads(c, a, own)

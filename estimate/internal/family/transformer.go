@@ -180,6 +180,8 @@ type Transformer struct {
 	Decoder
 	Pixels
 
+	WholeImages bool // tokens of an image attend to each other in both directions, so that engines run it in one step
+
 	StateType alloc.DType // of the states of recurrent blocks, where a config.json names one; 0 means that it names none
 
 	// Deepstack is the number of blocks to whose output llama.cpp adds vectors of images, which its input has beside those of
