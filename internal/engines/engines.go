@@ -41,6 +41,7 @@ type Default struct {
 	Except string      // a GPU for which it does not hold, as --gpu takes it
 	Unless string      // a flag that replaces this default too, when it is given
 	With   string      // a flag without which it does not hold
+	Of     string      // a property of models without which it does not hold, such as Recurrent; "" if it holds for all
 }
 
 // Run is what the defaults depend on. Zero values mean unknown.
@@ -49,7 +50,14 @@ type Run struct {
 	Mode    string      // "serve" or "train"
 	GPU     string      // as --gpu takes it
 	Memory  alloc.Bytes // of the GPU
+	Model   []string    // properties of the model
 }
+
+// The properties of models that defaults depend on.
+const (
+	Recurrent   = "recurrent layers"             // some layers keep a state of fixed size in place of keys and values
+	WholeImages = "images that attend both ways" // the tokens of an image attend to each other, so that it is run in one step
+)
 
 // Names lists the engines, in the order of the table.
 func Names() []string {
@@ -79,7 +87,7 @@ func (e Engine) For(run Run, given func(flag string) bool) []Default {
 		case given(d.Flag) || d.Unless != "" && given(d.Unless) || d.With != "" && !given(d.With):
 		case d.Mode != "" && d.Mode != run.Mode:
 		case d.Since != "" && Compare(release, d.Since) < 0, d.Before != "" && Compare(release, d.Before) >= 0:
-		case run.Memory < d.Memory, d.Except != "" && d.Except == run.GPU:
+		case run.Memory < d.Memory, d.Except != "" && d.Except == run.GPU, d.Of != "" && !slices.Contains(run.Model, d.Of):
 		default:
 			all = slices.DeleteFunc(all, func(earlier Default) bool { return earlier.Flag == d.Flag })
 			all = append(all, d)

@@ -57,6 +57,18 @@ func TestDefaultsByGPU(t *testing.T) {
 	}
 }
 
+func TestDefaultsByModel(t *testing.T) {
+	vllm := named(t, "vllm")
+	states, images := []string{engines.Recurrent}, []string{engines.WholeImages}
+	assert.Equal(t, "true", values(vllm, engines.Run{Model: states, Release: "0.27.1"})["no-prefix-caching"])
+	for _, run := range []engines.Run{{Model: states}, {Model: states, Release: "0.28.0"}, {Release: "0.27.1"}} {
+		assert.NotContains(t, values(vllm, run), "no-prefix-caching", "%+v", run)
+	}
+	assert.NotContains(t, values(vllm, engines.Run{Model: states, Release: "0.27.1"}, "prefix-caching"), "no-prefix-caching")
+	assert.Equal(t, "2496", values(vllm, engines.Run{Model: images})["max-batched-tokens"])
+	assert.Equal(t, "8192", values(vllm, engines.Run{Model: images, GPU: "h100", Memory: 80 * alloc.GiB})["max-batched-tokens"])
+}
+
 func TestEveryDefaultHasASource(t *testing.T) {
 	for _, name := range engines.Names() {
 		e := named(t, name)

@@ -52,8 +52,11 @@ var table = []Engine{
 		Name: "vllm", Title: "vLLM", Latest: "0.33.0", Serves: true, Pool: true,
 		Defaults: []Default{
 			{Flag: "max-batched-tokens", Value: "2048", Setting: "--max-num-batched-tokens", Source: batchDefaults, Unless: "prefill-chunk"},
+			// A video of Gemma 4 has 32 frames of 78 tokens. Releases without this refuse to start with 2,048.
+			{Flag: "max-batched-tokens", Value: "2496", Setting: "--max-num-batched-tokens", Source: "vllm/engine/arg_utils.py, EngineArgs._get_min_mm_batched_tokens (pull request 43051)", Unless: "prefill-chunk", Of: WholeImages},
 			{Flag: "max-batched-tokens", Value: "8192", Setting: "--max-num-batched-tokens", Source: batchDefaults, Unless: "prefill-chunk", Memory: 70 * alloc.GiB, Except: "a100"},
 			{Flag: "max-batched-tokens", Value: "16384", Setting: "--max-num-batched-tokens", Source: batchDefaults, Unless: "prefill-chunk", Memory: 160 * alloc.GiB, Since: "0.28"},
+			{Flag: "no-prefix-caching", Value: "true", Setting: "--no-enable-prefix-caching", Source: "vllm/engine/arg_utils.py, EngineArgs._set_default_chunked_prefill_and_prefix_caching_args (until pull request 50991)", Unless: "prefix-caching", Before: "0.28", Of: Recurrent},
 		},
 	},
 	{

@@ -133,6 +133,9 @@ func onlyWhere(d engines.Default) string {
 	if d.Unless != "" {
 		all = append(all, "without --"+d.Unless)
 	}
+	if d.Of != "" {
+		all = append(all, "models with "+d.Of)
+	}
 	if len(all) == 0 {
 		return ""
 	}

@@ -524,6 +524,7 @@ func (o estimateOptions) servingOptions(cache estimate.KVConfig, m llamaModel, e
 type poolSource interface {
 	CacheSpecs() ([]serving.CacheSpec, error)
 	StepWidth(tensor int) (int64, error)
+	WholeImages() bool
 }
 
 // projectorSize returns the size of the file that --mmproj names, or 0.

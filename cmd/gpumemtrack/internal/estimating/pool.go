@@ -16,6 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/serving"
+	"github.com/gpumemtrack/gpumemtrack/internal/engines"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
 
@@ -35,6 +36,8 @@ func askedPool(o estimateOptions, given func(flag string) bool) (bool, error) {
 		return false, cli.UsageError("estimate: --%s tells how many requests fit: leave other searches, --measured and --train out", onlyPool[asked])
 	case given("memory-fraction") && !(p.fraction > 0 && p.fraction <= 1):
 		return false, cli.UsageError("estimate: --memory-fraction %v: want more than 0, and at most 1", p.fraction)
+	case given("prefix-caching") && given("no-prefix-caching"):
+		return false, cli.UsageError("estimate: --prefix-caching and --no-prefix-caching are opposites: leave one out")
 	case given("kv-cache-memory") && (given("memory-fraction") || given("requests")):
 		return false, cli.UsageError("estimate: --kv-cache-memory is the size of the cache: leave --memory-fraction and --requests out")
 	}
@@ -49,17 +52,23 @@ func askedPool(o estimateOptions, given func(flag string) bool) (bool, error) {
 	if _, err := p.stateType(); err != nil {
 		return false, err
 	}
+	if _, err := o.generation(); err != nil {
+		return false, err
+	}
 	if device(o).memory == 0 && p.cache == 0 {
-		return false, cli.UsageError("estimate: how many requests fit depends on the GPU: give --gpu, such as h100, or the size of the cache with --kv-cache-memory")
+		return false, cli.UsageError("estimate: how many requests fit depends on the GPU: give --gpu, such as h100, its memory with --fits 23.5GiB, or the size of the cache with --kv-cache-memory")
 	}
 	return true, nil
 }
 
-// device is the GPU of --gpu or --fits; without a name it has the memory that --fits names.
+// device is the GPU of --gpu or --fits. It has the memory that --fits names, if that names a size.
 func device(o estimateOptions) gpu {
 	g, ok := gpuNamed(cmp.Or(o.gpu, o.fitsGPU))
 	if !ok {
-		g = gpu{title: "a GPU", memory: o.fits, generation: strings.ToLower(o.gpu)}
+		g = gpu{title: "a GPU", generation: strings.ToLower(o.gpu)}
+	}
+	if o.fits > 0 && o.fitsGPU == "" {
+		g.memory = o.fits
 	}
 	return g
 }
@@ -152,6 +161,8 @@ func runPool(a *cli.App, name string, o estimateOptions) error {
 	if err != nil {
 		return err
 	}
+	o = e.options
+	o.pool.noPrefix = o.pool.noPrefix || !o.pool.prefix
 	p, err := poolEngines[o.engine.Name](o, m)
 	if err != nil {
 		return err
@@ -191,6 +202,8 @@ func poolOf(name string, o estimateOptions) (poolModel, *estimated, error) {
 	if err != nil {
 		return poolModel{}, nil, err
 	}
+	o = withDefaultsOf(o, specs, e.pooled.WholeImages())
+	e.options = o
 	width, err := e.pooled.StepWidth(o.tp)
 	if err != nil {
 		return poolModel{}, nil, err
@@ -216,6 +229,20 @@ func poolOf(name string, o estimateOptions) (poolModel, *estimated, error) {
 	return m, e, nil
 }
 
+// withDefaultsOf returns the options with the engine's defaults for a model.
+func withDefaultsOf(o estimateOptions, specs []serving.CacheSpec, wholeImages bool) estimateOptions {
+	run := o.run()
+	if slices.ContainsFunc(specs, func(s serving.CacheSpec) bool { return s.Kind == serving.Recurrent }) {
+		run.Model = append(run.Model, engines.Recurrent)
+	}
+	if wholeImages {
+		run.Model = append(run.Model, engines.WholeImages)
+	}
+	*o.parsed = o // flags set the options there
+	o.parsed.engine.apply(o.flagSet, run)
+	return *o.parsed
+}
+
 // stepTokens returns the most tokens of a step.
 func stepTokens(o estimateOptions) int { return cmp.Or(o.batched, o.chunk) }
 
@@ -239,7 +266,7 @@ func (p *pool) write(w io.Writer, r *estimate.Report, e *estimated) {
 			}
 			row := table.Row{part.name, part.size.Bytes, "", ""}
 			if part.size.Lower != part.size.Upper {
-				row[2], row[3] = max(0, part.size.Lower), max(0, part.size.Upper)
+				row[2], row[3] = part.size.Lower, part.size.Upper
 			}
 			t.AppendRow(row)
 		}

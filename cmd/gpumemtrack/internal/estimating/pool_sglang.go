@@ -81,7 +81,7 @@ func (p *pool) plannedBySGLang(s serving.SGLang, m poolModel, pools estimate.Val
 	p.holdsSGLang(plan, lower, upper, m.tokens)
 	if small != nil {
 		p.TooSmall, p.err = small, small
-		p.answer = fmt.Sprintf("Not one request of %s tokens fits: %s is the longest.", text.Grouped(m.tokens), text.Grouped(small.Longest))
+		p.answer = noneFits(m.tokens, small.Longest)
 		return plan, nil
 	}
 	p.answer = fmt.Sprintf("%s; SGLang prints max_total_num_tokens=%d.", fitAtOnce(plan.Requests, lower.Requests, m.tokens), plan.Tokens)

@@ -45,6 +45,46 @@ func poolJSON(t *testing.T, args string, code int) pooled {
 	return p
 }
 
+// Some defaults of vLLM depend on the model.
+func TestPoolDefaultsOfModels(t *testing.T) {
+	const states = "qwen3.6-27b --engine vllm --gpu a100 --max-model-len 32768 --engine-version "
+	off := poolJSON(t, states+"0.27.1", 0)
+	assert.Contains(t, off.Assumed, "--no-prefix-caching=true")
+	assert.Equal(t, 784, off.Pool.Plan.Block, "of states in float32")
+	assert.Equal(t, 42+3, off.Pool.Plan.BlocksPerRequest, "one state in each of three groups")
+	for _, args := range []string{states + "0.28.0", states + "0.27.1 --enable-prefix-caching"} {
+		on := poolJSON(t, args, 0)
+		assert.NotContains(t, on.Assumed, "--no-prefix-caching=true")
+		assert.Equal(t, 42+2*3, on.Pool.Plan.BlocksPerRequest, args)
+	}
+	assert.Equal(t, off.Pool.Plan, poolJSON(t, states+"0.27.1 --prefix-caching=false", 0).Pool.Plan)
+
+	for args, step := range map[string]int{
+		"gemma-4-31b --gpu a100": 2496, "gemma-4-26b-a4b-it --gpu a100": 2496, "gemma-4-31b --gpu h100": 8192, "gemma-4-e4b --gpu a100": 2048, "gemma-3-27b --gpu a100": 2048,
+		"gemma-4-31b --gpu a100 --max-batched-tokens 2048": 2048,
+	} {
+		assert.Equal(t, step, poolJSON(t, args+" --engine vllm --max-model-len 1024", 0).Pool.Step, args)
+	}
+}
+
+// What does not fit says why, and what to do.
+func TestPoolThatHoldsNothing(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, cli.ExitUnfit, run(strings.Fields("estimate llama-3.1-8b --engine vllm --gpu t4 --max-model-len 8192"), nil, &stdout, &stderr))
+	assert.Contains(t, stdout.String(), "\nNo request fits, however short: ")
+	assert.Contains(t, stdout.String(), "fits with no fraction: give more GPUs")
+	assert.Equal(t, alloc.Bytes(94*alloc.GiB), poolJSON(t, "llama-3.1-8b --engine vllm --gpu h100 --fits 94GiB --max-model-len 8192", 0).Pool.Memory)
+	for args, want := range map[string]string{
+		"--gpu h1000": "--gpu h1000 is not known: did you mean h100",
+		"--gpu h100 --prefix-caching --no-prefix-caching": "are opposites",
+		"--gpu hopper": "give --gpu, such as h100, its memory",
+	} {
+		stderr.Reset()
+		require.Equal(t, cli.ExitUsage, run(strings.Fields("estimate llama-3.1-8b --engine vllm --max-model-len 8192 "+args), nil, &stdout, &stderr))
+		assert.Contains(t, stderr.String(), want)
+	}
+}
+
 // How many requests does vLLM hold?
 func TestEstimatePool(t *testing.T) {
 	const base = "llama-3-8b --engine vllm --gpu h100 --max-model-len 8192 "

@@ -46,7 +46,7 @@ func vllmPool(o estimateOptions, m poolModel) (*pool, error) {
 	plan, err := v.Plan(m.specs, cache.Bytes)
 	if small := tooSmall(err); small != nil {
 		out.TooSmall, out.err = small, small
-		out.answer = fmt.Sprintf("Not one request of %s tokens fits: %s is the longest.", text.Grouped(m.tokens), text.Grouped(small.Longest))
+		out.answer = noneFits(m.tokens, small.Longest)
 	} else if err != nil {
 		return nil, cli.UsageError("estimate: %w", err)
 	}
@@ -151,16 +151,30 @@ func (p *pool) adviseVLLM(v serving.VLLM, start serving.VLLMStart, plan serving.
 	if o.cache > 0 {
 		return
 	}
+	if p.err != nil {
+		p.lines = append(p.lines, startsWith(v, start, alloc.Bytes(plan.BlocksPerRequest+1)*plan.BytesPerBlock))
+		return
+	}
 	blocks := float64(start.Memory) / 100 / float64(plan.BytesPerBlock)
 	tokens := int(blocks / float64(plan.BlocksPerRequest) * float64(v.MaxModelLen))
 	p.lines = append(p.lines, fmt.Sprintf("0.01 more of --memory-fraction holds %s tokens more. vLLM starts only if so much of the GPU is free; %s is the most on an unused one.", text.Grouped(tokens), fractionText(mostFraction)))
-	if p.err == nil {
-		return
+}
+
+// startsWith says what lets vLLM start with a request of MaxModelLen tokens, for which the cache needs so much.
+func startsWith(v serving.VLLM, start serving.VLLMStart, needed alloc.Bytes) string {
+	fraction, _, upper, err := v.Fraction(start, needed)
+	if err != nil || fraction > mostFraction {
+		return fmt.Sprintf("One request of %s tokens fits with no fraction: give more GPUs with --tp, smaller weights with --quantize, or shorter requests with --max-model-len.", text.Grouped(v.MaxModelLen))
 	}
-	needed := alloc.Bytes(plan.BlocksPerRequest+1) * plan.BytesPerBlock
-	if fraction, _, upper, err := v.Fraction(start, needed); err == nil && fraction <= mostFraction {
-		p.lines = append(p.lines, fmt.Sprintf("One request of %s tokens fits with --memory-fraction %s; %s.", text.Grouped(v.MaxModelLen), fractionText(fraction), surely(upper)))
+	return fmt.Sprintf("One request of %s tokens fits with --memory-fraction %s; %s.", text.Grouped(v.MaxModelLen), fractionText(fraction), surely(upper))
+}
+
+// noneFits says that not one request fits, and how long those are that do.
+func noneFits(tokens, longest int) string {
+	if longest == 0 {
+		return "No request fits, however short: what else is in the memory leaves none for the cache."
 	}
+	return fmt.Sprintf("Not one request of %s tokens fits: %s is the longest.", text.Grouped(tokens), text.Grouped(longest))
 }
 
 // vllmAsked finds the fraction for a number of requests.

@@ -19,6 +19,7 @@ type poolOptions struct {
 	cache    alloc.Bytes // in place of the fraction
 	most     int         // requests that the server runs at once
 	block    int
+	prefix   bool // requests share the cache of the same beginning; noPrefix is the opposite, and some engines' default
 	noPrefix bool
 	eager    bool
 	drafted  int
@@ -34,6 +35,7 @@ func (o *poolOptions) flags(cmd *cobra.Command) {
 	flags.Var(cli.SizeFlag(&o.cache), "kv-cache-memory", "with --engine: `SIZE` of the cache, in place of what the fraction leaves")
 	flags.IntVar(&o.most, "max-requests", 0, "with --engine: the most requests `N` that the server runs at once, vLLM's --max-num-seqs, SGLang's --max-running-requests (default: the engine's)")
 	flags.IntVar(&o.block, "block-size", 0, "with --engine: `N` tokens in a block of the cache, SGLang's --page-size (default: the attention backend's)")
+	flags.BoolVar(&o.prefix, "prefix-caching", true, "with --engine: requests share the cache of the same beginning (default: the engine's)")
 	flags.BoolVar(&o.noPrefix, "no-prefix-caching", false, "with --engine: requests share no part of the cache")
 	flags.BoolVar(&o.eager, "enforce-eager", false, "with --engine: no CUDA graphs")
 	flags.IntVar(&o.drafted, "draft-tokens", 0, "with --engine: `N` tokens are drafted at once by one layer more, as in multi-token prediction")
@@ -57,6 +59,7 @@ var engineNames = map[string]string{
 	"gpu-memory-utilization": "memory-fraction", "mem-fraction-static": "memory-fraction", "context-length": "max-model-len",
 	"max-num-batched-tokens": "max-batched-tokens", "chunked-prefill-size": "max-batched-tokens", "max-num-seqs": "max-requests", "max-running-requests": "max-requests",
 	"kv-cache-memory-bytes": "kv-cache-memory", "kv-cache-dtype": "kv", "tensor-parallel-size": "tp", "pipeline-parallel-size": "pp", "no-enable-prefix-caching": "no-prefix-caching",
+	"enable-prefix-caching": "prefix-caching", "disable-radix-cache": "no-prefix-caching",
 	"num-speculative-tokens": "draft-tokens", "mamba-ssm-cache-dtype": "state-dtype", "mamba-ssm-dtype": "state-dtype",
 }
 
@@ -68,7 +71,7 @@ func byEngineName(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 // onlyPool lists the flags that ask for the pool, and ofPool those that say more about it.
 var (
 	onlyPool = []string{"memory-fraction", "max-model-len", "requests", "kv-cache-memory"}
-	ofPool   = []string{"max-requests", "block-size", "no-prefix-caching", "enforce-eager", "draft-tokens", "state-dtype"}
+	ofPool   = []string{"max-requests", "block-size", "prefix-caching", "no-prefix-caching", "enforce-eager", "draft-tokens", "state-dtype"}
 )
 
 // poolHelp explains them.
