@@ -2,6 +2,7 @@ package checkpoint_test
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,9 +21,7 @@ import (
 func quantizedConfig(t *testing.T, base map[string]any, q any) *checkpoint.File {
 	t.Helper()
 	of := map[string]any{"torch_dtype": "bfloat16"}
-	for key, v := range base {
-		of[key] = v
-	}
+	maps.Copy(of, base)
 	if q != nil {
 		of["quantization_config"] = q
 	}

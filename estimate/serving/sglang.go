@@ -173,7 +173,7 @@ func (s SGLang) check(specs []CacheSpec) error {
 	case !slices.ContainsFunc(specs, func(spec CacheSpec) bool { return spec.Kind != Recurrent && spec.Kind != Cross }):
 		return errors.New("no layer keeps keys and values: how SGLang divides memory then is not known")
 	case s.Context < 1:
-		return fmt.Errorf("Context is %d: want 1 or more", s.Context)
+		return fmt.Errorf("a Context of %d: want 1 or more", s.Context)
 	case min(s.Page, s.Tensor, s.StateSlots+1, s.ChunkedPrefill, s.MaxRequests+1, s.DraftLayers+1, s.DraftTokens+1) < 1 || s.MaxTokens < 0:
 		return errors.New("a setting is negative: want 0 or more")
 	case max(s.Page, s.Tensor, s.StateSlots, s.ChunkedPrefill, s.MaxRequests, s.DraftLayers, s.DraftTokens, s.Context) > maxSetting:

@@ -148,7 +148,7 @@ func TestSGLangSettings(t *testing.T) {
 	assert.EqualValues(t, 24576+24576/12, plan.BytesPerToken)
 
 	for want, s := range map[string]serving.SGLang{
-		"Context is 0":          {},
+		"a Context of 0":        {},
 		"KVType is \"int3\"":    {Context: 1, KVType: "int3"},
 		"StateBuffer is \"x\"":  {Context: 1, StateBuffer: "x"},
 		"a setting is negative": {Context: 1, Page: 1, DraftLayers: -1},

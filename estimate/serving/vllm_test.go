@@ -305,19 +305,19 @@ func TestVLLMWithAnySettings(t *testing.T) {
 	planned := 0
 	for range 4000 {
 		few := func() int { return pick(1, 2, 8, 64, 128, 1024) }
-		any := few
+		some := few
 		if random.IntN(3) == 0 {
-			any = func() int { return pick(sizes...) }
+			some = func() int { return pick(sizes...) }
 		}
 		specs := make([]serving.CacheSpec, random.IntN(12))
 		for i := range specs {
 			specs[i] = serving.CacheSpec{
-				Layer: i, Kind: kinds[random.IntN(len(kinds))], KVHeads: any(), HeadSize: any(), ValueSize: any(), Window: any(), Source: any(), Latent: any(), Index: pick(0, 0, any()),
-				Mixer: []string{"delta", "kda", "mamba", "mamba2", "conv"}[random.IntN(5)], Channels: any(), Groups: pick(0, any()), GroupChannels: any(), Kernel: any(), StateHeads: any(), HeadState: any(),
+				Layer: i, Kind: kinds[random.IntN(len(kinds))], KVHeads: some(), HeadSize: some(), ValueSize: some(), Window: some(), Source: some(), Latent: some(), Index: pick(0, 0, some()),
+				Mixer: []string{"delta", "kda", "mamba", "mamba2", "conv"}[random.IntN(5)], Channels: some(), Groups: pick(0, some()), GroupChannels: some(), Kernel: some(), StateHeads: some(), HeadState: some(),
 			}
 		}
 		v := serving.VLLM{
-			MaxModelLen: any(), MaxBatchedTokens: any(), Block: pick(0, any()), Tensor: pick(0, 1, any()), Pipeline: pick(0, 1, any()), DraftTokens: pick(0, any()), DraftModules: pick(0, any()), Blocks: pick(0, any()),
+			MaxModelLen: some(), MaxBatchedTokens: some(), Block: pick(0, some()), Tensor: pick(0, 1, some()), Pipeline: pick(0, 1, some()), DraftTokens: pick(0, some()), DraftModules: pick(0, some()), Blocks: pick(0, some()),
 			NoPrefixCaching: random.IntN(2) == 0, NoHybridManager: random.IntN(4) == 0, BlockOutermost: random.IntN(2) == 0, Version: []string{"", "0.19", "v0.25.1rc2", "x"}[random.IntN(4)],
 			KVType: []string{"", "fp8", "nvfp4", "fp8_ds_mla"}[random.IntN(4)],
 		}
@@ -329,9 +329,9 @@ func TestVLLMWithAnySettings(t *testing.T) {
 				assert.Positive(t, plan.BlocksPerRequest)
 				assert.GreaterOrEqual(t, plan.Blocks, plan.Requests)
 			}
-			_, _ = v.Longest(specs, budget, any())
+			_, _ = v.Longest(specs, budget, some())
 		}
-		_, _ = v.Budget(specs, any())
+		_, _ = v.Budget(specs, some())
 	}
 	assert.Greater(t, planned, 100)
 }

@@ -52,8 +52,7 @@ func readCompressedTensors(c *Config, text json.RawMessage) error {
 	}
 	ignore, err := targeted(q.Ignore)
 	if err != nil {
-		c.Unread = err.Error()
-		return nil
+		return c.unread(err)
 	}
 	var byName, byClass []rule
 	for _, name := range slices.Sorted(maps.Keys(q.Groups)) {
@@ -63,13 +62,11 @@ func readCompressedTensors(c *Config, text json.RawMessage) error {
 		}
 		l, format, err := s.layout(setting.Or(s.Format, q.Format))
 		if err != nil {
-			c.Unread = err.Error()
-			return nil
+			return c.unread(err)
 		}
 		targets, err := targeted(s.Targets)
 		if err != nil {
-			c.Unread = err.Error()
-			return nil
+			return c.unread(err)
 		}
 		covers := func(class bool) func(matrix) bool {
 			return func(m matrix) bool {

@@ -27,8 +27,7 @@ func linears(list []string, always bool) (func(matrix) bool, error) {
 func packLinears(c *Config, name string, list []string, always bool, l layout) error {
 	covers, err := linears(list, always)
 	if err != nil {
-		c.Unread = err.Error()
-		return nil
+		return c.unread(err)
 	}
 	c.pack(name, covers, l)
 	return nil
@@ -111,8 +110,7 @@ func readFP8(c *Config, text json.RawMessage) error {
 	}
 	covers, err := linears(q.Skip, false)
 	if err != nil {
-		c.Unread = err.Error()
-		return nil
+		return c.unread(err)
 	}
 	if q.Experts == "fp4" {
 		c.pack("FP4", func(m matrix) bool { return m.expert && covers(m) }, func(m matrix) int64 {
@@ -158,8 +156,7 @@ func readMXFP4(c *Config, text json.RawMessage) error {
 	}
 	n, err := skipped(q.Skip)
 	if err != nil {
-		c.Unread = err.Error()
-		return nil
+		return c.unread(err)
 	}
 	c.pack("MXFP4", func(m matrix) bool {
 		return m.expert && !n.skips(m.module)
@@ -268,8 +265,7 @@ func readGPTQ(c *Config, text json.RawMessage) error {
 	}
 	n, err := skipped(q.Skip)
 	if err != nil {
-		c.Unread = err.Error()
-		return nil
+		return c.unread(err)
 	}
 	c.pack(fmt.Sprintf("GPTQ of %d bits", bits), func(m matrix) bool {
 		if _, inBlock := setting.NumberIn(m.path); !inBlock {

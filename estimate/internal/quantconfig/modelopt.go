@@ -37,8 +37,7 @@ func readModelOpt(c *Config, text json.RawMessage) error {
 	}
 	exclude, err := excluded(append(m.Exclude, m.Ignore...))
 	if err != nil {
-		c.Unread = err.Error()
-		return nil
+		return c.unread(err)
 	}
 	if m.Cache != "" || m.Scheme != nil {
 		c.scales = 8 // a float32 for keys and one for values

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/strictjson"
@@ -121,10 +122,8 @@ func targeted(list []string) (names, error) {
 
 // targets reports whether a pattern of targeted names the module; byClass, whether its class is named.
 func (n names) targets(of string) (named, byClass bool) {
-	for _, name := range aliases(of) {
-		if n.begins(name) {
-			return true, false
-		}
+	if slices.ContainsFunc(aliases(of), n.begins) {
+		return true, false
 	}
 	return n.plain["Linear"], n.plain["Linear"]
 }

@@ -2,6 +2,7 @@ package quantconfig
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -185,9 +186,8 @@ func readTorchAO(c *Config, text json.RawMessage) error {
 			Type string `json:"_type"`
 		} `json:"default"`
 	}
-	if json.Unmarshal(q.Type, &of) != nil {
-		c.Unread = "its quant_type is not read"
-		return nil
+	if err := json.Unmarshal(q.Type, &of); err != nil {
+		return c.unread(errors.New("its quant_type is not read"))
 	}
 	switch of.Default.Type {
 	case "Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig":
@@ -221,14 +221,12 @@ func readQuark(c *Config, text json.RawMessage) error {
 		return err
 	}
 	var w spec
-	if json.Unmarshal(q.Global.Weight, &w) != nil || len(q.Layers) > 0 || q.Global.Output != nil {
-		c.Unread = "its settings of single layers, of outputs, or in several steps are not read"
-		return nil
+	if err := json.Unmarshal(q.Global.Weight, &w); err != nil || len(q.Layers) > 0 || q.Global.Output != nil {
+		return c.unread(errors.New("its settings of single layers, of outputs, or in several steps are not read"))
 	}
 	exclude, err := excluded(q.Exclude)
 	if err != nil {
-		c.Unread = err.Error()
-		return nil
+		return c.unread(err)
 	}
 	static := int64(0)
 	if in := q.Global.Inputs; in != nil && !in.Dynamic && in.Scheme == "per_tensor" {

@@ -38,6 +38,12 @@ type Config struct {
 	inModel bool        // scales are in the model's own type, and scales above are elements
 }
 
+// unread notes why the sizes are not known. That is no error: the weights count as if they were not packed.
+func (c *Config) unread(why error) error {
+	c.Unread = why.Error()
+	return nil
+}
+
 // rule says how the matrices are stored that it covers.
 type rule struct {
 	name   string // of the format, such as "FP8"

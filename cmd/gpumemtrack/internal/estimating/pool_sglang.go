@@ -70,7 +70,11 @@ func sglangSettings(o estimateOptions, m poolModel) (serving.SGLang, serving.SGL
 func (p *pool) plannedBySGLang(s serving.SGLang, m poolModel, pools estimate.Value) (serving.SGLangPlan, error) {
 	plan, err := s.Plan(m.specs, pools.Bytes)
 	small := tooSmall(err)
-	if err != nil && small == nil {
+	switch {
+	case small != nil:
+		p.TooSmall, p.err = small, small
+		p.answer = noneFits(m.tokens, small.Longest)
+	case err != nil:
 		return plan, cli.UsageError("estimate: %w", err)
 	}
 	p.Plan = plan
@@ -79,12 +83,9 @@ func (p *pool) plannedBySGLang(s serving.SGLang, m poolModel, pools estimate.Val
 	p.Lower = &poolHolds{pools.Lower, lower.Tokens, lower.Requests}
 	p.Upper = &poolHolds{pools.Upper, upper.Tokens, upper.Requests}
 	p.holdsSGLang(plan, lower, upper, m.tokens)
-	if small != nil {
-		p.TooSmall, p.err = small, small
-		p.answer = noneFits(m.tokens, small.Longest)
-		return plan, nil
+	if small == nil {
+		p.answer = fmt.Sprintf("%s; SGLang prints max_total_num_tokens=%d.", fitAtOnce(plan.Requests, lower.Requests, m.tokens), plan.Tokens)
 	}
-	p.answer = fmt.Sprintf("%s; SGLang prints max_total_num_tokens=%d.", fitAtOnce(plan.Requests, lower.Requests, m.tokens), plan.Tokens)
 	return plan, nil
 }
 

@@ -163,19 +163,19 @@ func vectorSize(code []byte) int {
 	if len(code) < 6 {
 		return 0
 	}
-	var opcode, map_ int // the position of the opcode, and its map
+	var opcode, opcodes int // the position of the opcode, and its map
 	switch code[0] {
 	case vex2:
-		opcode, map_ = 2, 1
+		opcode, opcodes = 2, 1
 	case vex3:
-		opcode, map_ = 3, int(code[1]&0x1f)
+		opcode, opcodes = 3, int(code[1]&0x1f)
 	case evex:
-		opcode, map_ = 4, int(code[1]&0x7)
+		opcode, opcodes = 4, int(code[1]&0x7)
 	default:
 		return 0
 	}
 	op, at := code[opcode], opcode+1
-	if map_ == 1 && op == 0x77 { // vzeroupper has no operands
+	if opcodes == 1 && op == 0x77 { // vzeroupper has no operands
 		return at
 	}
 	mode, rm := code[at]>>6, code[at]&7
@@ -192,7 +192,7 @@ func vectorSize(code []byte) int {
 	case mode == 2 || mode == 0 && rm == 5:
 		at += 4
 	}
-	hasImmediate := map_ == 3 || map_ == 1 && (op >= 0x70 && op <= 0x73 || op == 0xc2 || op >= 0xc4 && op <= 0xc6)
+	hasImmediate := opcodes == 3 || opcodes == 1 && (op >= 0x70 && op <= 0x73 || op == 0xc2 || op >= 0xc4 && op <= 0xc6)
 	if hasImmediate {
 		at++
 	}
