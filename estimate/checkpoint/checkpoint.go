@@ -292,6 +292,10 @@ func (c *File) Architecture() (string, error) {
 	return c.architecture.Type, nil
 }
 
+// WholeImages reports whether the tokens of an image attend to each other in both directions, as in the larger models of Gemma 4:
+// engines run such an image in one step.
+func (c *File) WholeImages() bool { return c.architecture.WholeImages && c.architecture.Vision != nil }
+
 // findModel returns the file in a directory that ReadFile should read.
 func findModel(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)

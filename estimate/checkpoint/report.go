@@ -80,10 +80,6 @@ func (c *File) StepWidth(tensor int) (int64, error) {
 	return c.architecture.StepWidth(tensor), nil
 }
 
-// WholeImages reports whether the tokens of an image attend to each other in both directions, as in the larger models of Gemma 4:
-// engines run such an image in one step.
-func (c *File) WholeImages() bool { return c.architecture.WholeImages && c.architecture.Vision != nil }
-
 // Loss returns the loss with which transformers trains the model's class if it is given labels, for estimate.WithLoss. It
 // returns nil if there is none, or if it is unknown.
 func (c *File) Loss() nn.Layer {

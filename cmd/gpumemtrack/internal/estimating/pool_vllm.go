@@ -172,7 +172,7 @@ func startsWith(v serving.VLLM, start serving.VLLMStart, needed alloc.Bytes) str
 // noneFits says that not one request fits, and how long those are that do.
 func noneFits(tokens, longest int) string {
 	if longest == 0 {
-		return "No request fits, however short: what else is in the memory leaves none for the cache."
+		return "No request fits, however short: too little memory is left for the cache."
 	}
 	return fmt.Sprintf("Not one request of %s tokens fits: %s is the longest.", text.Grouped(tokens), text.Grouped(longest))
 }
