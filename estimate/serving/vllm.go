@@ -76,7 +76,10 @@ type TooSmallError struct {
 
 // Error says how long a request would fit.
 func (e *TooSmallError) Error() string {
-	text := fmt.Sprintf("a request of %d tokens needs %v of cache, and there is %v", e.MaxModelLen, e.Needed, max(0, e.Available))
+	if e.Available < 0 {
+		return fmt.Sprintf("a request of %d tokens needs %v of cache, and %v are missing without any: give it more of the GPU's memory, or more GPUs", e.MaxModelLen, e.Needed, -e.Available)
+	}
+	text := fmt.Sprintf("a request of %d tokens needs %v of cache, and there is %v", e.MaxModelLen, e.Needed, e.Available)
 	if e.Longest > 0 {
 		text += fmt.Sprintf(": the longest that fits has %d tokens", e.Longest)
 	}

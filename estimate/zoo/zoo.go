@@ -263,7 +263,7 @@ func untuned(name string) string {
 	}), "")
 }
 
-// Similar returns the names, at most five, that another name may have meant: those that
+// Similar returns the names, at most five and also those of repositories with the same layers, that another name may have meant: those that
 // differ by a letter or two, or that contain it or are contained in it, as "qwen2.5-7b" is in
 // "Qwen/Qwen2.5-7B-Instruct-AWQ". These come first, and the nearest before others.
 func Similar(name string) []string {
@@ -277,18 +277,26 @@ func Similar(name string) []string {
 	}
 	var found []candidate
 	for _, e := range entries() {
-		other := normal(e.name)
-		far := text.Distance(key, other)
-		relation := 2 // of a letter or two
-		switch {
-		case strings.HasPrefix(key, other) || strings.HasPrefix(other, key):
-			relation = 0
-		case len(key) > 2 && (strings.Contains(key, other) || strings.Contains(other, key)):
-			relation = 1
-		case far > 2 || 2*far >= len(key):
-			continue
+		best := candidate{relation: 3}
+		for _, called := range append([]string{e.name}, e.also...) {
+			other := normal(called)
+			far := text.Distance(key, other)
+			relation := 2 // of a letter or two
+			switch {
+			case strings.HasPrefix(key, other) || strings.HasPrefix(other, key):
+				relation = 0
+			case len(key) > 2 && (strings.Contains(key, other) || strings.Contains(other, key)):
+				relation = 1
+			case far > 2 || 2*far >= len(key):
+				continue
+			}
+			if relation < best.relation {
+				best = candidate{strings.ToLower(called[strings.LastIndexByte(called, '/')+1:]), relation, far}
+			}
 		}
-		found = append(found, candidate{e.name, relation, far})
+		if best.relation < 3 {
+			found = append(found, best)
+		}
 	}
 	slices.SortStableFunc(found, func(a, b candidate) int { return cmp.Or(a.relation-b.relation, a.distance-b.distance) })
 	names := make([]string, min(5, len(found)))

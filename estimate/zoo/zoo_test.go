@@ -82,6 +82,7 @@ func TestSimilar(t *testing.T) {
 		"resnet5":                      "resnet50",
 		"rsnet152":                     "resnet152",
 		"gtp2":                         "gpt2",
+		"Qwen3.6-35B":                  "qwen3.6-35b-a3b",
 		"lama-3-8b":                    "llama-3-8b",
 		"mistral":                      "mistral-7b",
 		"bert-base":                    "bert-base-cased",

@@ -51,6 +51,7 @@ var table = []Engine{
 	{
 		Name: "vllm", Title: "vLLM", Latest: "0.33.0", Serves: true, Pool: true,
 		Defaults: []Default{
+			{Flag: "attention", Value: "flash", Setting: "no attention backend stores scores", Source: "vllm/v1/attention/backends/flash_attn.py, FlashAttentionImpl.forward"},
 			{Flag: "max-batched-tokens", Value: "2048", Setting: "--max-num-batched-tokens", Source: batchDefaults, Unless: "prefill-chunk"},
 			// A video of Gemma 4 has 32 frames of 78 tokens. Releases without this refuse to start with 2,048.
 			{Flag: "max-batched-tokens", Value: "2496", Setting: "--max-num-batched-tokens", Source: "vllm/engine/arg_utils.py, EngineArgs._get_min_mm_batched_tokens (pull request 43051)", Unless: "prefill-chunk", Of: WholeImages},
@@ -62,6 +63,7 @@ var table = []Engine{
 	{
 		Name: "sglang", Title: "SGLang", Latest: "0.5.23", Serves: true, Pool: true,
 		Defaults: []Default{
+			{Flag: "attention", Value: "flash", Setting: "no attention backend stores scores", Source: "python/sglang/srt/layers/attention/flashattention_backend.py, FlashAttentionBackend"},
 			{Flag: "max-batched-tokens", Value: "4096", Setting: "--chunked-prefill-size", Source: gpuMemorySettings, Unless: "prefill-chunk"},
 			{Flag: "max-batched-tokens", Value: "2048", Setting: "--chunked-prefill-size", Source: gpuMemorySettings, Unless: "prefill-chunk", Memory: 1},
 			{Flag: "max-batched-tokens", Value: "4096", Setting: "--chunked-prefill-size", Source: gpuMemorySettings, Unless: "prefill-chunk", Memory: 20 * alloc.GiB},

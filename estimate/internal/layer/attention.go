@@ -269,7 +269,7 @@ func (l Attention) attend(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 	switch {
 	case l.Batched:
 		return batched(t, q, k, v, l.Heads, l.Size(), l.Dropout)
-	case l.Eager || l.Capped || l.Sinks || l.Elementary && t.Cfg.Kernel == setting.EagerAttention:
+	case l.Eager || (l.Capped || l.Sinks) && !fused(t) || l.Elementary && t.Cfg.Kernel == setting.EagerAttention:
 		return eager{l.Heads, l.Size(), setting.Or(l.Masks, 1), l.Dropout, l.Capped, l.Sinks, l.Narrow}.attend(t, q, k, v)
 	}
 	uncached := Uncached.Of(t)
@@ -278,6 +278,11 @@ func (l Attention) attend(t *tape.Tape, q, k, v tape.Tensor) tape.Tensor {
 	y := l.kernel(t, q, k, v)
 	*uncached = outer
 	return y
+}
+
+// fused reports whether a kernel takes capped scores and sinks, as the flash attention that serves models does.
+func fused(t *tape.Tape) bool {
+	return t.Cfg.Kernel == setting.FlashAttention && t.Cfg.Cache != nil && !t.Cfg.Training
 }
 
 // project makes queries, keys and values from x.

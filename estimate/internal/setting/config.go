@@ -400,8 +400,8 @@ func (b Backend) String() string {
 const OneDNNThreads = 2
 
 // How attention computes its scores, by the names that transformers gives it (attn_implementation). If empty, it
-// is SDPA, unless the layers say otherwise. Attention that none of these kernels can compute, such as with capped scores
-// or sinks, ignores the setting.
+// is SDPA, unless the layers say otherwise. Attention that none of these kernels can compute
+// ignores the setting, such as with capped scores or sinks, which only flash attention has, and only in serving.
 const (
 	SDPA           = "sdpa"  // scaled_dot_product_attention, whose kernels hold no scores
 	FlashAttention = "flash" // "flash_attention_2": like SDPA, but needs no masks for its windows

@@ -6,6 +6,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,6 +45,7 @@ Exit codes:
   2  wrong usage
   3  the answer is no: the model does not fit (estimate --fits), the run would
      not have fitted (replay), or memory grew by more (diff --fail-over)
+  4  the answer is not known (estimate --fits)
 
 record and attach exit with the code of the command that they run: 126 if it
 cannot be run, 127 if it is not found, and 128 plus the signal's number if a
@@ -194,7 +196,7 @@ func WriteObject(out io.Writer, schema string, v any) error {
 // flagError says in plain words what is wrong with a flag.
 func flagError(cmd *cobra.Command, err error) error {
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
-		return unknownFlag(cmd, unknown.GetSpecifiedName(), err)
+		return unknownFlag(cmd, cmp.Or(unknown.GetSpecifiedShortnames(), unknown.GetSpecifiedName()), err)
 	}
 	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {

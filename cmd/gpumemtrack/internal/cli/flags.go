@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -68,8 +69,16 @@ const replacedKey = "replaced --"
 
 // unknownFlag says which flags of the command may have been meant by one that does not exist.
 func unknownFlag(cmd *cobra.Command, name string, err error) error {
-	if instead, ok := cmd.Annotations[replacedKey+name]; ok {
-		return fmt.Errorf("there is no flag --%s: use %s", name, instead)
+	short, _ := errors.AsType[*pflag.NotExistError](err)
+	if instead, ok := cmd.Annotations[replacedKey+strings.ReplaceAll(name, "_", "-")]; ok {
+		dashes := "--"
+		if short.GetSpecifiedShortnames() != "" {
+			dashes = "-"
+		}
+		return fmt.Errorf("there is no flag %s%s: use %s", dashes, name, instead)
+	}
+	if short.GetSpecifiedShortnames() != "" {
+		return err
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {

@@ -93,6 +93,11 @@ func (o *engineOptions) build() int {
 	return n
 }
 
+// leaveOut takes a flag out of those that have the engine's defaults.
+func (o *engineOptions) leaveOut(flag string) {
+	o.defaults = slices.DeleteFunc(slices.Clone(o.defaults), func(d engines.Default) bool { return d.Flag == flag })
+}
+
 // sets reports whether the engine gave a flag its value.
 func (o *engineOptions) sets(flag string) bool {
 	return slices.ContainsFunc(o.defaults, func(d engines.Default) bool { return d.Flag == flag })

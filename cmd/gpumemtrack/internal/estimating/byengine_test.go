@@ -13,6 +13,31 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/engines"
 )
 
+// Servers hold no scores where transformers does, and the answer names the one that says how many requests fit.
+func TestServersHoldNoScores(t *testing.T) {
+	const serve = "gpt-oss-20b --serve --gpu h100 --seq 16384 --max-batched-tokens 2048"
+	e, served := estimateJSON(t, serve), estimateJSON(t, serve+" --engine vllm")
+	assert.Less(t, 8*served.Report.Inference.Transient, e.Report.Inference.Transient)
+	assert.Contains(t, strings.Join(served.Report.Notes, "\n"), "--max-model-len N with --gpu says how many requests of N tokens fit")
+	assert.Equal(t, e.Peak, estimateJSON(t, serve+" --attention sdpa").Peak)
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, cli.ExitUnfit, run(strings.Fields("estimate "+strings.Replace(serve, "--gpu h100", "--fits 20GiB", 1)), nil, &stdout, &stderr), stderr.String())
+	assert.Contains(t, stdout.String(), "with flash attention, which holds no scores\n")
+}
+
+// Flags that change nothing about the model are named.
+func TestIdleFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"gpt2 --train --replicas 2 --ep 2 --zero 1": "--ep has no effect",
+		"gpt2 --vae-tiling":                         "--vae-slicing and --vae-tiling have no effect",
+		"gpt2 --engine deepspeed --replicas 2":      "each replica holds all states",
+		"gpt2 --engine sglang --seq 64":             "SGLang takes its share of a GPU",
+	} {
+		assert.Contains(t, strings.Join(estimateJSON(t, args).Report.Notes, "\n"), want, args)
+	}
+	assert.NotContains(t, strings.Join(estimateJSON(t, "gpt2 --engine deepspeed --replicas 2 --zero 2").Report.Notes, "\n"), "each replica holds")
+}
+
 // The defaults of every engine are flags of the command, and give the same answer when they are given.
 func TestEveryEngine(t *testing.T) {
 	for _, name := range engines.Names() {
@@ -48,7 +73,7 @@ func TestEngineAndItsFlags(t *testing.T) {
 	}
 	var out, stderr bytes.Buffer
 	require.Zero(t, run(strings.Fields("estimate qwen3-0.6b --seq 64 --engine vllm --gpu h100"), nil, &out, &stderr), stderr.String())
-	assert.Contains(t, out.String(), "Assumed, as not given: --batch 1 --dtype bfloat16; --max-batched-tokens 8192 by default of vLLM 0.33.0\n")
+	assert.Contains(t, out.String(), "Assumed, as not given: --batch 1 --dtype bfloat16; --attention flash --max-batched-tokens 8192 by default of vLLM 0.33.0\n")
 }
 
 // Tokens of a step are those of all texts, so that activations do not grow with the batch.

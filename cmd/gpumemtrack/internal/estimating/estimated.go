@@ -138,12 +138,31 @@ func (e *estimated) note(name string) {
 			terms[i].Reason = flagNames.Replace(terms[i].Reason)
 		}
 	}
-	notes = append(append(notes, e.notes...), e.options.training.notes...)
+	notes = slices.Concat(notes, e.notes, e.options.training.notes, e.idle())
 	if decimal := decimalNote(e.options.fitsTyped); decimal != "" {
 		notes = append(notes, decimal)
 	}
 	e.Report.Notes = append(append(notes, e.cacheNotes()...), e.promptNote(name)...)
 	e.Assumed = e.assumed()
+}
+
+// idle says which flags have no effect on this model, and what an engine does unless it is told otherwise.
+func (e *estimated) idle() []string {
+	o, r, notes := e.options, e.Report, []string(nil)
+	has := func(test func(l estimate.Row) bool) bool { return slices.ContainsFunc(r.Layers, test) }
+	if o.parallel.experts > 1 && o.train && !has(func(l estimate.Row) bool { return strings.Contains(l.Kind, "Experts") || l.Kind == "MoE" }) {
+		notes = append(notes, "--ep has no effect: the model is no mixture of experts")
+	}
+	if (o.decode.Sliced || o.decode.Tiled) && !has(func(l estimate.Row) bool { return strings.HasPrefix(l.Path, "vae") }) {
+		notes = append(notes, "--vae-slicing and --vae-tiling have no effect: nothing is decoded into images")
+	}
+	if o.train && o.replicas > 1 && o.zero == 0 && o.engine.sets("sharded-by") {
+		notes = append(notes, fmt.Sprintf("each replica holds all states, as in stage 0, %s's default: --zero gives the stage of its configuration", o.engine.Title))
+	}
+	if o.engine.Pool && !o.engine.isLlama() && len(r.Inputs) > 0 {
+		notes = append(notes, fmt.Sprintf("this is what these texts need; %s takes its share of a GPU whatever it serves: --max-model-len N with --gpu says how many requests of N tokens fit", o.engine.Title))
+	}
+	return notes
 }
 
 // cacheNotes says that keys and values take less memory after the next token, if they do.
@@ -492,6 +511,9 @@ func (e estimated) inputOf() string {
 	said := ""
 	if shape := r.Inputs[0]; len(shape) != 2 {
 		said = fmt.Sprintf(", input %v", shape)
+		if ofImages := len(shape) == 3 || len(shape) == 4; ofImages && len(r.Inputs) == 1 && o.image == 0 && e.Frames == 0 {
+			said += " (assumed)"
+		}
 	}
 	shape := e.lastText()
 	if len(shape) != 2 {

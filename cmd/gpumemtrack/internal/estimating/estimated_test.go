@@ -26,7 +26,7 @@ func TestAssumedFlags(t *testing.T) {
 		"whisper-small --serve":                 "--batch 1 --seq 448 --dtype float32 --max-batched-tokens 2048",
 		"t5-small --train --optimizer sgd":      "--batch 1 --seq 512 --dtype float32",
 		"qwen3-8b --engine llama.cpp":           "--batch 1 --seq 40960 --ubatch 512 --flash-attention=auto --slots 4 --kv-unified=true",
-		"qwen3-8b --engine vllm --fits h100":    "--batch 1 --seq 40960 --dtype bfloat16 --max-batched-tokens 8192",
+		"qwen3-8b --engine vllm --fits h100":    "--batch 1 --seq 40960 --dtype bfloat16 --attention flash --max-batched-tokens 8192",
 		"qwen3-8b --engine transformers":        "--batch 1 --seq 2048 --dtype bfloat16",
 		"mistral-7b --train --autocast bf16":    "--batch 1 --seq 2048 --optimizer adam",
 		"mistral-7b --serve --prefill-chunk 64": "--batch 1 --seq 32768 --dtype bfloat16",

@@ -69,6 +69,9 @@ func Command(a *cli.App) *cobra.Command {
 	completions(cmd)
 	cli.AddAsFlagOf(a, cmd, "measured", inputs.Measured)
 	cli.Replaced(cmd, "llama-cpp", "--engine llama.cpp")
+	for name, instead := range namedElsewhere {
+		cli.Replaced(cmd, name, instead)
+	}
 	cmd.AddCommand(listCommand(a))
 	addTopics(a, cmd)
 	return cmd

@@ -387,7 +387,7 @@ func TestEstimateRefusals(t *testing.T) {
 	}
 	var stdout, stderr bytes.Buffer
 	require.Zero(t, run([]string{"estimate", file("config.json", gptj), "--serve"}, nil, &stdout, &stderr), stderr.String())
-	assert.Contains(t, stdout.String(), "keys and values of 1 x 2,048 tokens take 896.0 MiB")
+	assert.Contains(t, stdout.String(), "keys and values of 1 x 2,048 tokens (assumed) take 896.0 MiB")
 }
 
 // An --image of the model's own size changes nothing.

@@ -183,7 +183,7 @@ type lossOptions struct {
 func (o *lossOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.name, "loss", usualLoss, "`LOSS` with which a language model is trained: "+strings.Join(names(losses), ", ")+"; fused is that of torch.compile and Unsloth, cce Apple's cut_cross_entropy, trl that of TRL 1.16, torchtitan chunks whose backward pass follows at once, sum that of all the model returns")
-	flags.IntVar(&o.chunks, "loss-chunks", 1, "compute the logits and their loss for `N` parts of the tokens, as torchtune does (default with --loss torchtitan: 8)")
+	flags.IntVar(&o.chunks, "loss-chunks", 1, "compute the logits and their loss for `N` parts of the tokens, as torchtune does (with --loss torchtitan 8 unless given)")
 	flags.StringVar(&o.base, "quantize", "", "store the weights of linear layers in `FORM`, and do not train them: "+strings.Join(bases, ", ")+" (fp4 takes as much as nf4); of a pipeline PART=FORM,... for some; with --engine llama.cpp that of a GGUF file, such as q4_k_m")
 }
 

@@ -182,6 +182,11 @@ func (f fitsFlag) Set(size string) error {
 	if strings.ContainsAny(size, "0123456789") {
 		err = f.Value.Set(size)
 	}
+	if n, name, ok := strings.Cut(strings.ToLower(size), "x"); ok && err != nil {
+		if _, known := gpuNamed(name); known && strings.Trim(n, "0123456789 ") == "" && strings.TrimSpace(n) != "" {
+			return fmt.Errorf("want one GPU: --fits %s with --tp %s, or --replicas %s --zero 3 in training, divides the model", strings.TrimSpace(name), n, n)
+		}
+	}
 	isNumber := strings.Trim(size, "0123456789.") == "" && len(size) < 4 // which lacks a unit
 	if near := text.Near(plainGPU(size), gpuNames()[:len(gpus)]); err != nil && !isNumber && len(near) > 0 {
 		return fmt.Errorf("no such GPU is known: did you mean %s?", strings.Join(near, " or "))

@@ -92,13 +92,14 @@ const jsonHelp = `--json prints one object:
 With --engine and --max-model-len, --requests, --memory-fraction or
 --kv-cache-memory it prints schema, mode, name, assumed, notes, and
   pool                engine, release, gpu_bytes, memory_fraction,
-                      max_model_len, max_batched_tokens; budget (how the
-                      memory of the cache comes about), plan (blocks, groups,
-                      tokens, requests) and the like at_least and at_most;
-                      with --requests asked (the fraction, or the longest
-                      requests that fit); too_small, if not even one fits
-Of a family that is not known, --serve with the config.json alone prints
-cache_bytes, what its keys and values take, and no values of the rest.`
+                      max_model_len, max_batched_tokens; budget (how the memory
+                      of the cache comes about), plan (blocks, groups, tokens,
+                      requests) and the like at_least and at_most; with
+                      --requests asked (the fraction, or the longest requests
+                      that fit); too_small, if not even one request fits
+Of a family that is not known, --serve with the config.json alone prints schema,
+mode, name, cache_bytes (what its keys and values take) and unknown (the parts
+whose size is not known).`
 
 // families lists the families whose config.json can be read.
 func families() string {

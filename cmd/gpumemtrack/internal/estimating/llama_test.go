@@ -16,6 +16,14 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 )
 
+// The server's own names of flags give the same answer.
+func TestFlagsOfLlamaServer(t *testing.T) {
+	ours := estimateJSON(t, "qwen3-0.6b --engine llama.cpp --seq 4096 --slots 4 --gpu-layers 9 --ubatch 256 --flash-attention=true")
+	theirs := estimateJSON(t, "qwen3-0.6b --engine llama.cpp --ctx-size 4096 --parallel 4 --n-gpu-layers 9 --ubatch-size 256 --flash-attn=true")
+	assert.Equal(t, ours.Report, theirs.Report)
+	assert.Equal(t, ours.Assumed, theirs.Assumed)
+}
+
 // llama.cpp's compute buffer stands in place of PyTorch's activations.
 func TestEstimateLlamaCpp(t *testing.T) {
 	const base = "llama-3-8b --serve --batch 4 --seq 2048 --gpu turing --engine llama.cpp "

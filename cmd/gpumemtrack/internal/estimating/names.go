@@ -42,7 +42,7 @@ func listCommand(a *cli.App) *cobra.Command {
 				t.AppendRow(table.Row{name, family, published.Types, inThousands(m.Params), published.Bytes})
 			}
 			if listed == 0 {
-				return fmt.Errorf("none of the %d models that are known by name is one of %s", len(all), strings.Join(append(words, typed), " "))
+				return fmt.Errorf("none of the %d models that are known by name is one of %s", len(all), strings.TrimSpace(strings.Join(append(words, typed), " ")))
 			}
 			t.Render()
 			if listed == len(all) {

@@ -62,9 +62,21 @@ func TestNearMisses(t *testing.T) {
 		"--fits h101":      "no such GPU is known: did you mean h100?",
 		"--fits 10":        "did you mean 10GiB? A number needs its unit",
 		"--fits many":      "want a size such as 24GiB, or a GPU such as 4090",
-		"--zzz":            "unknown flag: --zzz: see gpumemtrack estimate --help",
+		"--fits 2x4090":    "want one GPU: --fits 4090 with --tp 2",
+		"-np 4":            "there is no flag -np: use --slots",
+		"-c 4096":          "there is no flag -c: use --seq",
+		"--cache-type-k x": "use --kv, as in --kv q8_0",
+		"-x":               "unknown shorthand flag: 'x' in -x",
+
+		"--per_device_train_batch_size 2":         "there is no flag --per_device_train_batch_size: use --batch",
+		"--train --sharded-by fsdp2 --replicas 2": "--sharded-by fsdp2 needs --zero",
+
+		"--zzz": "unknown flag: --zzz: see gpumemtrack estimate --help",
 	} {
 		words := append([]string{"estimate", "gpt2"}, strings.SplitN(args, " ", 2)...)
+		if strings.Count(args, "--") > 1 {
+			words = append(words[:2], strings.Fields(args)...)
+		}
 		for i := range words {
 			words[i] = strings.Trim(words[i], "'")
 		}

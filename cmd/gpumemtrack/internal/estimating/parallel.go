@@ -31,7 +31,7 @@ func (o *parallelOptions) flags(cmd *cobra.Command) {
 	flags.StringVar(&o.by, "sharded-by", "", "with --replicas and --zero: `WHAT` divides weights, gradients and states among replicas: "+strings.Join(sharders, ", ")+" (fsdp2 is PyTorch's fully_shard)")
 	flags.BoolVar(&o.ends, "shard-ends", false, "with --sharded-by fsdp2: divide the embedding and the head by themselves, as torchtitan does; without it they stay gathered while a step runs")
 	flags.StringVar(&o.computes, "compute-dtype", "", "element `TYPE` in which layers compute, whatever that of the weights (--dtype), as with the param_dtype of FSDP2")
-	flags.IntVar(&o.experts, "ep", 1, "expert parallelism: `N` devices, of those of --replicas, share the experts of each layer")
+	flags.IntVar(&o.experts, "ep", 1, "expert parallelism: `N` devices, of those of --replicas, share the experts of each layer of a mixture")
 	flags.StringVar(&o.runs, "experts", "", "`HOW` the experts of mixtures run: "+strings.Join(runs, ", ")+" (one after another); default: as in transformers, where all of Llama 4 get every token")
 	flags.IntVar(&o.bucket, "reduce-bucket-size", 0, "with --sharded-by deepspeed: its buffer of `N` gradients (default 500000000)")
 	flags.BoolVar(&o.overlap, "overlap-comm", false, "with --sharded-by deepspeed: it sums up gradients while the backward pass runs, for which --zero 1 and 2 have two such buffers")
@@ -59,6 +59,9 @@ func shardingOf(o estimateOptions) (estimate.Option, error) {
 		return nil, err
 	}
 	s.By, err = oneOf("sharded-by", o.parallel.by, sharders)
+	if given := o.flagSet != nil && o.flagSet.Changed("sharded-by"); err == nil && given && o.replicas > 1 && o.zero == 0 {
+		err = cli.UsageError("estimate: --sharded-by %s needs --zero, the stage by which replicas share: --zero 3 divides weights, gradients and states, as fully_shard does", s.By)
+	}
 	s.Experts = o.parallel.experts
 	s.Ends, s.Bucket, s.Overlap, s.Reuse = o.parallel.ends, o.parallel.bucket, o.parallel.overlap, o.parallel.reuse
 	return s, err

@@ -161,6 +161,7 @@ func runPool(a *cli.App, name string, o estimateOptions) error {
 	if err != nil {
 		return err
 	}
+	e.options.engine.leaveOut("attention") // which changes no pool
 	o = e.options
 	o.pool.noPrefix = o.pool.noPrefix || !o.pool.prefix
 	p, err := poolEngines[o.engine.Name](o, m)

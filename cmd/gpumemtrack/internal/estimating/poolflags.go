@@ -54,14 +54,27 @@ func (o poolOptions) stateType() (alloc.DType, error) {
 	return d, nil
 }
 
-// engineNames are what vLLM and SGLang call flags of ours; they are taken too.
+// engineNames are what vLLM, SGLang and llama.cpp call flags of ours; they are taken too.
 var engineNames = map[string]string{
 	"gpu-memory-utilization": "memory-fraction", "mem-fraction-static": "memory-fraction", "context-length": "max-model-len",
 	"max-num-batched-tokens": "max-batched-tokens", "chunked-prefill-size": "max-batched-tokens", "max-num-seqs": "max-requests", "max-running-requests": "max-requests",
 	"kv-cache-memory-bytes": "kv-cache-memory", "kv-cache-dtype": "kv", "tensor-parallel-size": "tp", "pipeline-parallel-size": "pp", "no-enable-prefix-caching": "no-prefix-caching",
 	"enable-prefix-caching": "prefix-caching", "disable-radix-cache": "no-prefix-caching",
-	"num-speculative-tokens": "draft-tokens", "mamba-ssm-cache-dtype": "state-dtype", "mamba-ssm-dtype": "state-dtype",
+	"num-speculative-tokens": "draft-tokens", "tp-size": "tp", "pp-size": "pp",
+	"mamba-ssm-cache-dtype": "state-dtype", "mamba-ssm-dtype": "state-dtype",
+
+	"ctx-size": "seq", "parallel": "slots", "n-gpu-layers": "gpu-layers", "ubatch-size": "ubatch", "flash-attn": "flash-attention",
 }
+
+// namedElsewhere maps flags of engines and trainers to what is typed here instead.
+var namedElsewhere = map[string]string{
+	"c": "--seq, the tokens of --ctx-size", "np": "--slots", "ngl": "--gpu-layers", "fa": "--flash-attention", "ctk": cacheTypes, "ctv": cacheTypes,
+	"cache-type-k": cacheTypes, "cache-type-v": cacheTypes,
+	"per-device-train-batch-size": "--batch", "gradient-accumulation-steps": "--accumulate", "gradient-checkpointing": "--checkpoint blocks",
+	"max-length": "--seq", "max-seq-length": "--seq", "max-seq-len": "--seq", "load-in-4bit": "--quantize nf4", "load-in-8bit": "--quantize int8",
+}
+
+const cacheTypes = "--kv, as in --kv q8_0 or --kv k=q8_0,v=f16"
 
 // byEngineName returns our name of a flag.
 func byEngineName(_ *pflag.FlagSet, name string) pflag.NormalizedName {

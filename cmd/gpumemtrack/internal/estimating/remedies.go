@@ -384,6 +384,9 @@ func (s *search) smallerCache() changes {
 	case s.o.batched == 0 && s.o.chunk == 0:
 		all = append(all, change{"prompt", 1, "--prefill-chunk " + strconv.Itoa(piece), fmt.Sprintf("prompts processed %d tokens at a time, as servers do", piece)})
 	}
+	if s.o.training.attention == "" {
+		all = append(all, change{"attention", 1, "--attention flash", "flash attention, which holds no scores"})
+	}
 	if s.o.kv == "" {
 		all = append(all, change{"cache", 3, "--kv fp8", "keys and values in 8 bits (less precise)"})
 	}

@@ -60,7 +60,11 @@ func writeCacheAlone(a *cli.App, c *cacheAlone, o estimateOptions) error {
 			return err
 		}
 	} else {
-		fmt.Fprintf(a.Stdout, "%s: keys and values of %s x %s tokens take %v, by the config's own numbers of layers, heads and their size.\n", c.Name, text.Grouped(c.config.Batch), text.Grouped(c.config.ContextLength), c.Cache)
+		assumed := ""
+		if o.seq == 0 {
+			assumed = " (assumed)"
+		}
+		fmt.Fprintf(a.Stdout, "%s: keys and values of %s x %s tokens%s take %v, by the config's own numbers of layers, heads and their size.\n", c.Name, text.Grouped(c.config.Batch), text.Grouped(c.config.ContextLength), assumed, c.Cache)
 		fmt.Fprintf(a.Stdout, "Note: %v\n", c)
 	}
 	switch {
