@@ -55,6 +55,7 @@ func readCompressedTensors(c *Config, text json.RawMessage) error {
 		return c.unread(err)
 	}
 	var byName, byClass []rule
+	patterns := len(q.Groups)
 	for _, name := range slices.Sorted(maps.Keys(q.Groups)) {
 		s := q.Groups[name]
 		if s.Weights == nil {
@@ -65,6 +66,9 @@ func readCompressedTensors(c *Config, text json.RawMessage) error {
 			return c.unread(err)
 		}
 		targets, err := targeted(s.Targets)
+		if patterns += len(targets.regexps); err == nil {
+			err = bounded(patterns)
+		}
 		if err != nil {
 			return c.unread(err)
 		}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/estimate/internal/setting"
@@ -312,8 +314,12 @@ func readAutoRound(c *Config, text json.RawMessage) error {
 		c.Unread = fmt.Sprintf("its packing_format %q is not read", strictjson.Shorten(q.Packing))
 		return nil
 	}
+	if len(q.Extra) > maxNames {
+		return fmt.Errorf("extra_config has %d layers: want at most %d", len(q.Extra), maxNames)
+	}
 	wide := map[string]bool{}
-	for name, o := range q.Extra {
+	for _, name := range slices.Sorted(maps.Keys(q.Extra)) {
+		o := q.Extra[name]
 		switch {
 		case strings.ContainsAny(name, "*^$()[]\\"):
 			c.Unread = "its extra_config has patterns"

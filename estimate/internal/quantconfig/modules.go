@@ -1,9 +1,11 @@
 package quantconfig
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 
@@ -15,12 +17,50 @@ type names struct {
 	plain   map[string]bool
 	regexps []*regexp.Regexp // of a whole path, or of its beginning
 	globs   []string
+	size    int // of the regular expressions, in instructions
 }
 
-// maxNames bounds the patterns of a config; the longest lists have some thousand.
-const maxNames = 1 << 16
+// maxNames bounds the names of a list, of which the longest have some thousand, and maxPatterns the regular expressions and
+// wildcards among them: each is compared with each module, and published configs have a hundred at most.
+const (
+	maxNames    = 1 << 16
+	maxPatterns = 256
+)
+
+// bounded returns an error if there are too many patterns.
+func bounded(patterns int) error {
+	if patterns > maxPatterns {
+		return fmt.Errorf("more than %d patterns of modules are not read", maxPatterns)
+	}
+	return nil
+}
 
 var plainName = regexp.MustCompile(`^[\w.\-]+$`)
+
+// compile adds a regular expression.
+func (n *names) compile(text string) error {
+	const most = 64 * maxPatterns // instructions
+	if len(text) > most {
+		return fmt.Errorf("it is longer than %d bytes", most)
+	}
+	r, err := regexp.Compile(text)
+	if err != nil {
+		return errors.New("it is no regular expression of Go")
+	}
+	tree, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return err
+	}
+	program, err := syntax.Compile(tree.Simplify())
+	if err != nil {
+		return err
+	}
+	n.regexps = append(n.regexps, r)
+	if n.size += len(program.Inst); n.size > most {
+		return fmt.Errorf("all have more than %d instructions", most)
+	}
+	return bounded(len(n.regexps))
+}
 
 // aliases are the paths of a module in files of older releases of transformers, its own first.
 func aliases(path string) []string {
@@ -55,11 +95,9 @@ func skipped(list []string) (names, error) {
 		if plainName.MatchString(p) {
 			continue
 		}
-		r, err := regexp.Compile("^(?:" + p + ")$")
-		if err != nil {
-			return n, fmt.Errorf("the pattern %q is not read", strictjson.Shorten(p))
+		if err := n.compile("^(?:" + p + ")$"); err != nil {
+			return n, fmt.Errorf("the pattern %q is not read: %w", strictjson.Shorten(p), err)
 		}
-		n.regexps = append(n.regexps, r)
 	}
 	return n, nil
 }
@@ -111,11 +149,9 @@ func targeted(list []string) (names, error) {
 			n.plain[p] = true
 			continue
 		}
-		r, err := regexp.Compile("^(?:" + text + ")")
-		if err != nil {
-			return n, fmt.Errorf("the pattern %q is not read", strictjson.Shorten(p))
+		if err := n.compile("^(?:" + text + ")"); err != nil {
+			return n, fmt.Errorf("the pattern %q is not read: %w", strictjson.Shorten(p), err)
 		}
-		n.regexps = append(n.regexps, r)
 	}
 	return n, nil
 }
@@ -140,6 +176,9 @@ func excluded(list []string) (names, error) {
 		}
 		if n.plain[p] = true; strings.ContainsAny(p, "*?[") {
 			n.globs = append(n.globs, p)
+		}
+		if err := bounded(len(n.globs)); err != nil {
+			return n, err
 		}
 	}
 	return n, nil
