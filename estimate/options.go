@@ -133,8 +133,8 @@ func OnCPU() Option { return option(func(c *setting.Config) { c.Backend = settin
 //   - torch before 1.11: softmax kept its input too, and cuBLAS had no workspace in the cache.
 //   - torch from 1.13 to 2.1: a mean keeps its input. Norms that are written in elementary operations
 //     take a mean of squares.
-//   - torch before 2.0: zero_grad kept the gradients' memory and optimizers went one by one, unless the
-//     Loop says otherwise.
+//   - torch before 2.0: attention held its scores, unless Attends says otherwise; zero_grad kept the gradients' memory, and
+//     optimizers went one by one, unless the Loop says otherwise.
 //   - transformers before 4.46: most models turned their logits into float32 before the loss read them.
 //   - transformers before 4.45: a prompt had logits for all its tokens, not only for the last.
 //   - bitsandbytes before 0.43.2: products kept their inputs for nothing, as long as the loop's code holds the loss (its pull

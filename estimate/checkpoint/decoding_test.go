@@ -112,3 +112,23 @@ func TestReferenceImages(t *testing.T) {
 	_, err = vae.References(1)
 	require.ErrorContains(t, err, "makes images of no others")
 }
+
+// Before PyTorch 2.0 attention held its scores: diffusers and transformers had no other way.
+func TestAttentionBeforePyTorch2(t *testing.T) {
+	f, err := checkpoint.ParseConfig("vit", []byte(`{"model_type": "vit", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}`))
+	require.NoError(t, err)
+	layers, err := f.Layers()
+	require.NoError(t, err)
+	input, err := f.Input(4, 0)
+	require.NoError(t, err)
+	retained := func(opts ...estimate.Option) alloc.Bytes {
+		r, err := estimate.Model(layers, append(opts, input, estimate.Train("sgd"))...)
+		require.NoError(t, err)
+		return r.Retained
+	}
+	eager, sdpa := retained(estimate.Attends("eager")), retained()
+	assert.Greater(t, eager, sdpa)
+	assert.Equal(t, eager, retained(estimate.Installed("torch==1.13")))
+	assert.Equal(t, sdpa, retained(estimate.Installed("torch==1.13"), estimate.Attends("sdpa")))
+	assert.Equal(t, sdpa, retained(estimate.Installed("torch==2.0")))
+}

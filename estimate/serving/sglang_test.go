@@ -171,21 +171,21 @@ func TestSGLangWithAnySettings(t *testing.T) {
 	planned := 0
 	for range 3000 {
 		few := func() int { return pick(1, 2, 8, 64, 128, 1024) }
-		any := few
+		some := few
 		if random.IntN(3) == 0 {
-			any = func() int { return pick(-1, 0, 1, 3, 128, 1<<27, math.MaxInt32) }
+			some = func() int { return pick(-1, 0, 1, 3, 128, 1<<27, math.MaxInt32) }
 		}
 		specs := make([]serving.CacheSpec, random.IntN(6))
 		for i := range specs {
 			specs[i] = serving.CacheSpec{
-				Layer: i, Kind: kinds[random.IntN(len(kinds))], KVHeads: any(), HeadSize: any(), ValueSize: any(), Window: any(), Source: any(), Latent: any(), Index: pick(0, any()),
-				Mixer: "mamba2", Channels: any(), Groups: pick(0, any()), GroupChannels: any(), Kernel: any(), StateHeads: any(), HeadState: any(),
+				Layer: i, Kind: kinds[random.IntN(len(kinds))], KVHeads: some(), HeadSize: some(), ValueSize: some(), Window: some(), Source: some(), Latent: some(), Index: pick(0, some()),
+				Mixer: "mamba2", Channels: some(), Groups: pick(0, some()), GroupChannels: some(), Kernel: some(), StateHeads: some(), HeadState: some(),
 			}
 		}
 		s := serving.SGLang{
-			ModelType: []string{"", "gpt_oss", "llama"}[random.IntN(3)], Context: any(), Page: pick(0, any()), Tensor: pick(0, 1, any()), KVType: []string{"", "fp8", "mxfp8"}[random.IntN(3)],
-			StateRatio: []float64{0, 1e-9, 1e3, math.NaN(), math.Inf(1)}[random.IntN(5)], StateSlots: pick(0, 0, any()), WindowRatio: []float64{0, 1e-12, 1}[random.IntN(3)],
-			NoRadixCache: random.IntN(2) == 0, NoOverlap: random.IntN(2) == 0, ChunkedPrefill: pick(0, any()), MaxRequests: pick(0, any()), MaxTokens: int64(pick(0, any())), DraftLayers: pick(0, any()), DraftTokens: pick(0, any()),
+			ModelType: []string{"", "gpt_oss", "llama"}[random.IntN(3)], Context: some(), Page: pick(0, some()), Tensor: pick(0, 1, some()), KVType: []string{"", "fp8", "mxfp8"}[random.IntN(3)],
+			StateRatio: []float64{0, 1e-9, 1e3, math.NaN(), math.Inf(1)}[random.IntN(5)], StateSlots: pick(0, 0, some()), WindowRatio: []float64{0, 1e-12, 1}[random.IntN(3)],
+			NoRadixCache: random.IntN(2) == 0, NoOverlap: random.IntN(2) == 0, ChunkedPrefill: pick(0, some()), MaxRequests: pick(0, some()), MaxTokens: int64(pick(0, some())), DraftLayers: pick(0, some()), DraftTokens: pick(0, some()),
 		}
 		for _, budget := range []alloc.Bytes{math.MinInt64, -1, 0, 1, alloc.GiB, 1 << 55, math.MaxInt64} {
 			plan, err := s.Plan(specs, budget)
@@ -195,7 +195,7 @@ func TestSGLangWithAnySettings(t *testing.T) {
 			}
 			assert.False(t, plan.Tokens < 0 || plan.WindowTokens < 0 || plan.StateBytes < 0 || plan.StateSlots < 0 || plan.MaxRequests < 0 || plan.Requests < 0, "%+v of %+v in %d", plan, s, budget)
 		}
-		pools, err := s.PoolsFor(specs, any())
+		pools, err := s.PoolsFor(specs, some())
 		assert.True(t, err != nil || pools > 0)
 	}
 	assert.Greater(t, planned, 100)

@@ -128,6 +128,9 @@ func New(apply func(*Config)) (*Config, error) {
 		c.Quantize(Quantized{Base: c.Held})
 	}
 	err := c.check()
+	if c.Kernel == "" && c.Release.Before(2, 0) {
+		c.Kernel = EagerAttention // there was no scaled_dot_product_attention
+	}
 	if err == nil {
 		err = c.adapt()
 	}
