@@ -29,7 +29,8 @@ func (q Quantization) Stored(layers []nn.Layer) (estimate.Option, error) {
 }
 
 // StoredBefore2026 is Stored by the quantizers of older builds, which have rules of their own for projections that make
-// queries, keys and values together: until pull request 19770 of March 2026 took them for those of values.
+// queries, keys and values together: until pull request 19770 of March 2026 took them for those of values. The errors are those of
+// Stored.
 func (q Quantization) StoredBefore2026(layers []nn.Layer) (estimate.Option, error) {
 	return q.stored(layers, true)
 }

@@ -132,7 +132,8 @@ func (v VLLM) Plan(specs []CacheSpec, budget alloc.Bytes) (VLLMPlan, error) {
 	return plan, nil
 }
 
-// Budget returns the memory of each GPU that the cache needs so that this many requests of MaxModelLen tokens run at once.
+// Budget returns the memory of each GPU that the cache needs so that this many requests of MaxModelLen tokens run at once. The
+// error says which setting or spec makes no sense.
 func (v VLLM) Budget(specs []CacheSpec, requests int) (alloc.Bytes, error) {
 	p, err := v.planner(specs)
 	if err == nil && (requests < 1 || v.MaxModelLen < 1) {
@@ -150,7 +151,7 @@ func (v VLLM) Budget(specs []CacheSpec, requests int) (alloc.Bytes, error) {
 }
 
 // Longest returns the most tokens that a request can have, up to MaxModelLen, so that this many run at once in the budget; 0 if
-// not even one token fits.
+// not even one token fits. The error says which setting or spec makes no sense.
 func (v VLLM) Longest(specs []CacheSpec, budget alloc.Bytes, requests int) (int, error) {
 	p, err := v.planner(specs)
 	if err != nil {

@@ -37,7 +37,7 @@ func askedPool(o estimateOptions, given func(flag string) bool) (bool, error) {
 	case given("memory-fraction") && !(p.fraction > 0 && p.fraction <= 1):
 		return false, cli.UsageError("estimate: --memory-fraction %v: want more than 0, and at most 1", p.fraction)
 	case given("prefix-caching") && given("no-prefix-caching"):
-		return false, cli.UsageError("estimate: --prefix-caching and --no-prefix-caching are opposites: leave one out")
+		return false, cli.UsageError("estimate: --prefix-caching and --no-prefix-caching exclude each other: leave one out")
 	case given("kv-cache-memory") && (given("memory-fraction") || given("requests")):
 		return false, cli.UsageError("estimate: --kv-cache-memory is the size of the cache: leave --memory-fraction and --requests out")
 	}

@@ -76,7 +76,7 @@ func TestPoolThatHoldsNothing(t *testing.T) {
 	assert.Equal(t, alloc.Bytes(94*alloc.GiB), poolJSON(t, "llama-3.1-8b --engine vllm --gpu h100 --fits 94GiB --max-model-len 8192", 0).Pool.Memory)
 	for args, want := range map[string]string{
 		"--gpu h1000": "--gpu h1000 is not known: did you mean h100",
-		"--gpu h100 --prefix-caching --no-prefix-caching": "are opposites",
+		"--gpu h100 --prefix-caching --no-prefix-caching": "exclude each other",
 		"--gpu hopper": "give --gpu, such as h100, its memory",
 	} {
 		stderr.Reset()

@@ -87,8 +87,8 @@ func (s *Source) ProbeLibrary(path, library string) error {
 				its.attachedTo |= atInstructions
 				left, err := symbols.Returns(path, offset)
 				if err != nil {
-					return fmt.Errorf("%s of %s cannot be watched: %w. The kernel's own return probe would end the program when an exception passes "+
-						"through: name a function that it calls, or one that calls it", name, path, err)
+					return fmt.Errorf("%s cannot be watched: %w. A return probe of the kernel would end the program when an exception passes "+
+						"through: name a function that it calls, or one that calls it", name, err)
 				}
 				for _, offset := range left {
 					returns = append(returns, place{offset: offset, attachedTo: its.attachedTo})
