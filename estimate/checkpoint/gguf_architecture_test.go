@@ -142,8 +142,11 @@ func TestGGUFFamilies(t *testing.T) {
 		"exaone4":       {slices.Concat(after, attention, headNorms, mlp), 2 * 2 * 32 * 10, nil},
 		"granitemoe":    {slices.Concat(before, attention, experts), usual, nil},
 		"hunyuan-dense": {slices.Concat(before, attention, headNorms, mlp), usual, nil},
-		"olmoe":         {slices.Concat(before, attention, []string{"attn_q_norm 64", "attn_k_norm 32"}, experts), usual, nil},
-		"seed_oss":      {slices.Concat([]string{"attn_norm 64", "post_attention_norm 64"}, attention, qkvBias, mlp), usual, nil},
+		"hunyuan-moe": {slices.Concat(before, attention, headNorms, []string{"ffn_gate_inp 64 4", "ffn_gate_exps 64 96 4", "ffn_up_exps 64 96 4", "ffn_down_exps 96 64 4"}, shared), usual,
+			map[string]uint32{"expert_shared_feed_forward_length": 48}},
+		"mistral3": {slices.Concat(before, attention, mlp), usual, nil},
+		"olmoe":    {slices.Concat(before, attention, []string{"attn_q_norm 64", "attn_k_norm 32"}, experts), usual, nil},
+		"seed_oss": {slices.Concat([]string{"attn_norm 64", "post_attention_norm 64"}, attention, qkvBias, mlp), usual, nil},
 
 		"granite":    {slices.Concat(before, attention, mlp), usual, nil},
 		"smollm3":    {slices.Concat(before, attention, mlp), usual, nil},

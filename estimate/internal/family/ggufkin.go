@@ -54,6 +54,14 @@ func ggufGLM4MoE(m *Metadata, a *Model) {
 // ggufMiniMaxM2 reads MiniMax M2, whose MLPs are all experts.
 func ggufMiniMaxM2(_ *Metadata, a *Model) { a.ExpertFFN = a.FFN }
 
+// ggufHunYuanMoE reads a mixture whose experts are as wide as the MLP, beside an MLP of all tokens.
+func ggufHunYuanMoE(m *Metadata, a *Model) {
+	a.ExpertFFN = a.FFN
+	if m.may(&a.SharedFFN, sharedFFNKey); a.SharedFFN == 0 {
+		a.SharedFFN = a.FFN
+	}
+}
+
 // ggufErnieMoE reads which blocks have a mixture.
 func ggufErnieMoE(m *Metadata, a *Model) {
 	ggufBest(m, a)

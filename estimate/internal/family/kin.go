@@ -28,7 +28,7 @@ var HunYuan = &Family{
 	Name:  "HunYuan",
 	style: style{attention: hunyuanAttention},
 	Types: []Type{{Name: "hunyuan_v1_dense", Base: "HunYuanDenseV1Model", Read: readHunYuan}},
-	GGUF:  []GGUF{{Name: "hunyuan-dense"}},
+	GGUF:  []GGUF{{Name: "hunyuan-dense"}, {Name: "hunyuan-moe", Read: ggufHunYuanMoE}},
 }
 
 // MiniMaxM2 is Llama with a mixture, partly rotary, norms of queries and keys.

@@ -72,6 +72,7 @@ var Ministral3 = &Family{
 	Name:  "Ministral 3",
 	style: style{attention: func(_ Transformer, a *layer.Attention) { a.ScaledQueries = true }},
 	Types: []Type{{Name: "ministral3", Base: "Ministral3Model", Read: readMinistral3, Text: true}},
+	GGUF:  []GGUF{{Name: "mistral3", Biases: true}},
 }
 
 func readMistral(c *Config, a *Model) {
