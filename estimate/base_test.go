@@ -123,3 +123,25 @@ func TestTablesOfOlderReleases(t *testing.T) {
 	assert.Equal(t, 64*alloc.MiB, buffers("llama-2-7b", 40)-buffers("llama-2-7b", 41))
 	assert.Equal(t, 64*alloc.MiB, buffers("gemma-2b", 39)-buffers("gemma-2b", 41))
 }
+
+// Until 0.2.7.post2 AutoAWQ's fused attention held its scores, and the softmax made a copy and a result in float32.
+func TestAutoAWQHoldsScores(t *testing.T) {
+	m, err := zoo.ByName("tinyllama-1.1b-chat-v1.0")
+	require.NoError(t, err)
+	peak := func(opts ...estimate.Option) estimate.Memory {
+		r, err := estimate.Model(m.Layers, append(opts, estimate.Tokens(1, 1024), estimate.Precision(alloc.Float16))...)
+		require.NoError(t, err)
+		return r.Inference
+	}
+	awq, installed := estimate.Quantized{Base: "awq"}, estimate.Installed
+	eager, fused := peak(awq, estimate.Attends("eager")), peak(awq)
+	assert.Equal(t, fused, peak(awq, installed("autoawq==0.2.8")))
+	assert.Equal(t, fused, peak(awq, installed("autoawq==0.2.7.post3")))
+	assert.Equal(t, fused, peak(awq, installed("autoawq==0.2.6"), estimate.Attends("sdpa")))
+	for _, version := range []string{"0.1.0", "0.2.6", "0.2.7.post2"} {
+		assert.Equal(t, eager, peak(awq, installed("autoawq=="+version)), version)
+	}
+	assert.Equal(t, peak(), peak(installed("autoawq==0.2.6")), "weights that AutoAWQ does not have")
+	scores := alloc.Bytes(32 * 1024 * 1024)
+	assert.Greater(t, eager.Transient, (2+4+4)*scores)
+}

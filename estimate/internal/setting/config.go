@@ -128,8 +128,8 @@ func New(apply func(*Config)) (*Config, error) {
 		c.Quantize(Quantized{Base: c.Held})
 	}
 	err := c.check()
-	if c.Kernel == "" && c.Release.Before(2, 0) {
-		c.Kernel = EagerAttention // there was no scaled_dot_product_attention
+	if c.Kernel == "" && (c.Release.Before(2, 0) || c.fusesEagerly()) { // before 2.0 there was no scaled_dot_product_attention
+		c.Kernel = EagerAttention
 	}
 	if err == nil {
 		err = c.adapt()

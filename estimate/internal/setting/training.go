@@ -3,8 +3,6 @@ package setting
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,6 +95,7 @@ func (r Release) KeepsMeans() bool { return r.Before(2, 2) && !r.Before(1, 13) }
 type Libraries struct {
 	Transformers Release
 	Bitsandbytes [3]int
+	AutoAWQ      [3]int
 }
 
 // installed reads the versions of the packages.
@@ -120,8 +119,13 @@ func (c *Config) installed() error {
 			c.Libraries.Transformers = release
 		case name == "bitsandbytes":
 			c.Libraries.Bitsandbytes = v
+		case name == "autoawq":
+			c.Libraries.AutoAWQ = v
+			if version == "0.2.7.post3" {
+				c.Libraries.AutoAWQ = flashOfAWQ
+			}
 		default:
-			return wrong("Installed: %q: want a version of torch, transformers or bitsandbytes", p)
+			return wrong("Installed: %q: want a version of torch, transformers, bitsandbytes or autoawq", p)
 		}
 	}
 	return nil
@@ -132,6 +136,19 @@ func (c *Config) installed() error {
 func (l Libraries) BeforeBitsandbytes(minor, patch int) bool {
 	v := l.Bitsandbytes
 	return v != [3]int{} && v[0] == 0 && (v[1] < minor || v[1] == minor && v[2] < patch)
+}
+
+// flashOfAWQ is the first version of AutoAWQ whose fused attention is flash attention, but for 0.2.7.post3.
+var flashOfAWQ = [3]int{0, 2, 8}
+
+// fusesEagerly reports whether AutoAWQ's fused attention serves the model, of a version that made the scores and their softmax
+// in float32 (awq/modules/fused/attn.py, QuantAttentionFused.forward; in 0.1.0 to 0.2.7.post2).
+func (c *Config) fusesEagerly() bool {
+	v := c.Libraries.AutoAWQ
+	if c.Training || v == [3]int{} || slices.Compare(v[:], flashOfAWQ[:]) >= 0 {
+		return false
+	}
+	return c.Held == AWQ || c.Quantized != nil && c.Quantized.Base == AWQ
 }
 
 // LastLogits reports whether the head reads only the last token. A prompt needs no other logits,
@@ -333,89 +350,6 @@ func (o Optimizer) States(state, parameter int64) int64 {
 	default:
 		return 0
 	}
-}
-
-// How the weights of linear layers that are not trained are stored; in the type of the model's weights if it is empty. A
-// matrix product first converts the weight to the type of activations; Int8 does so only in the backward pass.
-const (
-	// NF4 is bitsandbytes' format of 4 bits for each element and a float32 for each block of 64
-	// (functional.py, QuantState). Its FP4 takes as much memory.
-	NF4 = "nf4"
-	// NF4Double quantizes the blocks' constants again: a byte for each block, and a float32 for
-	// every 256 blocks.
-	NF4Double = "nf4-double"
-	// Int8 has a byte for each element and a float32 for each row (arXiv:2208.07339; bitsandbytes).
-	Int8 = "int8"
-	// GPTQ has 4 bits for each element, a float16 and another 4 bits for each 128 inputs of
-	// an output, and the group of each input (arXiv:2210.17323; AutoGPTQ, qlinear_tritonv2.py).
-	GPTQ = "gptq"
-	// AWQ has 4 bits for each element, and a float16 and another 4 bits for each 128 inputs of
-	// an output (arXiv:2306.00978; AutoAWQ, awq/modules/linear/gemm.py). A product of 1,024 or more
-	// tokens unpacks the weight; one of fewer makes eight partial results.
-	AWQ = "awq"
-)
-
-// FourBits reports whether a base is one of bitsandbytes' of four bits.
-func FourBits(base string) bool { return base == NF4 || base == NF4Double }
-
-// GroupOfGPTQ is the number of inputs that share a scale in most published files.
-const GroupOfGPTQ = 128
-
-// Quantized is estimate.Quantized.
-type Quantized struct {
-	Base     string
-	Layers   []string
-	Computes alloc.DType
-	Parts    map[string]string
-}
-
-func (q *Quantized) check() error {
-	if q == nil {
-		return nil
-	}
-	for _, base := range slices.Sorted(maps.Values(q.Parts)) {
-		if err := word("Quantized: Parts", base, NF4, NF4Double, Int8, GPTQ, AWQ); err != nil {
-			return err
-		}
-	}
-	if err := word("Quantized: Base", q.Base, NF4, NF4Double, Int8, GPTQ, AWQ); err != nil {
-		return err
-	}
-	if d := q.Computes; d != 0 && !IsFloat(d) {
-		return wrong("Quantized: %v is not a type that products compute in: want one such as float16", d)
-	}
-	return patterns("Quantized: Layers", q.Layers)
-}
-
-// Holds reports whether the weight of the Linear at this path is quantized.
-func (q *Quantized) Holds(at string) bool { return q.At(at) != "" }
-
-// At returns the base of the Linear at this path; "" if it is not quantized.
-func (q *Quantized) At(at string) string {
-	if q == nil {
-		return ""
-	}
-	base := q.Base
-	if q.Parts != nil {
-		part, _, _ := strings.Cut(at, ".")
-		base = q.Parts[part]
-	}
-	if len(q.Layers) == 0 && IsHead(at) || len(q.Layers) > 0 && !Matches(q.Layers, at) {
-		return ""
-	}
-	return base
-}
-
-// Matches reports whether one of the patterns names the Linear at this path.
-func Matches(patterns []string, at string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return Names(p, at) })
-}
-
-// Names reports whether p names the Linear at this path: as a pattern, as the layer's own name, or
-// as AllLinear.
-func Names(p, at string) bool {
-	match, _ := path.Match(p, at)
-	return match || strings.HasSuffix(at, "."+p) || p == AllLinear && !IsHead(at)
 }
 
 // IsHead reports whether the Linear at this path is the model's output head.

@@ -210,6 +210,7 @@ func (o estimateOptions) loop() ([]estimate.Option, error) {
 	options := []estimate.Option{l, estimate.Offloaded(offload), estimate.CheckpointSaves(saves)}
 	for _, of := range []struct{ flag, given, example, name string }{
 		{"pytorch", o.pytorch, "2.4", "torch"}, {"transformers", o.transformers, "4.45", "transformers"}, {"bitsandbytes", o.bitsandbytes, "0.43.2", "bitsandbytes"},
+		{"autoawq", o.autoawq, "0.2.6", "autoawq"},
 	} {
 		if of.given == "" {
 			continue
