@@ -296,6 +296,13 @@ func (c *File) Architecture() (string, error) {
 // engines run such an image in one step.
 func (c *File) WholeImages() bool { return c.architecture.WholeImages && c.architecture.Vision != nil }
 
+// ContextLength returns the number of tokens of a text for which the model was made: of positions that it learned, or else what
+// its file says. 0 means that neither is known.
+func (c *File) ContextLength() int { return c.architecture.ContextLength() }
+
+// HasTowers reports whether the model reads images or sounds with a text, and so has a tower for them.
+func (c *File) HasTowers() bool { return c.architecture.Vision != nil || c.architecture.Audio != nil }
+
 // findModel returns the file in a directory that ReadFile should read.
 func findModel(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)

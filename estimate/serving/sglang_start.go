@@ -79,6 +79,22 @@ func (s SGLang) Fraction(start SGLangStart, pools alloc.Bytes) (fraction, lower,
 	return of(b.Weights.Bytes, b.Loading.Bytes, b.Free.Bytes), of(b.Weights.Lower, b.Loading.Lower, b.Free.Upper), of(b.Weights.Upper, b.Loading.Upper, b.Free.Lower), nil
 }
 
+// Longest returns the most tokens that a request can have, up to Context, so that this many run at once in pools of this memory on
+// each GPU; 0 if not even requests of one token do. The errors are those of Plan for settings.
+func (s SGLang) Longest(specs []CacheSpec, budget alloc.Bytes, requests int) (int, error) {
+	if _, err := s.Plan(specs, budget); err != nil {
+		if _, small := errors.AsType[*TooSmallError](err); !small {
+			return 0, err
+		}
+	}
+	return longest(s.Context, func(tokens int) bool {
+		shorter := s
+		shorter.Context = tokens
+		plan, _ := shorter.Plan(specs, budget) // the settings are right
+		return plan.Requests >= max(1, requests)
+	}), nil
+}
+
 // PoolsFor returns the memory of each GPU that the pools need so that this many requests of Context tokens run at once. The
 // errors are those of Plan for settings.
 func (s SGLang) PoolsFor(specs []CacheSpec, requests int) (alloc.Bytes, error) {

@@ -205,3 +205,31 @@ func TestSGLangRefusesRecurrentLayersAlone(t *testing.T) {
 	_, err := serving.SGLang{Context: 1}.Plan([]serving.CacheSpec{{Kind: serving.Recurrent, Mixer: "mamba2", Channels: 128, Kernel: 4, StateHeads: 8, HeadState: 64}}, alloc.GiB)
 	assert.ErrorContains(t, err, "plan SGLang's pools: no layer keeps keys and values")
 }
+
+// Requests of the longest length run at once, and longer ones do not.
+func TestSGLangLongest(t *testing.T) {
+	for _, model := range []string{"llama-3-8b", "qwen3-next-80b"} {
+		s, specs := serving.SGLang{Context: 1 << 20, Page: 16}, specsOf(t, model)
+		for _, requests := range []int{1, 9, 20} {
+			n, err := s.Longest(specs, 40*alloc.GiB, requests)
+			require.NoError(t, err)
+			require.Positive(t, n)
+			at := s
+			at.Context = n
+			plan, err := at.Plan(specs, 40*alloc.GiB)
+			require.NoError(t, err)
+			assert.GreaterOrEqual(t, plan.Requests, requests)
+			at.Context = n + 1
+			longer, _ := at.Plan(specs, 40*alloc.GiB)
+			assert.True(t, n == s.Context || longer.Requests < requests, "%s: %d of %d tokens", model, requests, n)
+		}
+		none, err := s.Longest(specs, -alloc.GiB, 1)
+		require.NoError(t, err)
+		assert.Zero(t, none)
+		short, err := serving.SGLang{Context: 100}.Longest(specs, 40*alloc.GiB, 1)
+		require.NoError(t, err)
+		assert.Equal(t, 100, short, "no longer than Context")
+	}
+	_, err := serving.SGLang{}.Longest(specsOf(t, "llama-3-8b"), alloc.GiB, 1)
+	require.ErrorContains(t, err, "a Context of 0")
+}

@@ -98,6 +98,20 @@ func (m Model) StepWidth(tensor int) (int64, error) {
 // engines run such an image in one step.
 func (m Model) WholeImages() bool { return m.transformer != nil && m.transformer.WholeImages }
 
+// ContextLength returns the number of tokens of a text for which the model was made; 0 if it is not known, or if the model reads
+// no text.
+func (m Model) ContextLength() int {
+	if m.transformer == nil {
+		return 0
+	}
+	return (&family.Model{Transformer: *m.transformer}).ContextLength()
+}
+
+// HasTowers reports whether the model reads images or sounds with a text, and so has a tower for them.
+func (m Model) HasTowers() bool {
+	return m.transformer != nil && (m.transformer.Vision != nil || m.transformer.Audio != nil)
+}
+
 // Resizes reports whether the model reads images of other sizes than its usual input.
 func (m Model) Resizes() bool { return m.transformer == nil }
 

@@ -111,14 +111,14 @@ func engineDefaults() string {
 		e, _ := engines.Named(name)
 		fmt.Fprintf(&b, "%s (%s %s)\n", e.Name, e.Title, e.Latest)
 		for _, d := range e.Defaults {
-			b.WriteString(text.Wrap("--"+d.Flag+" "+d.Value+onlyWhere(d), 80, "  ", "    "))
+			b.WriteString(text.Wrap("--"+d.Flag+" "+d.Value+onlyWhere(e, d), 80, "  ", "    "))
 		}
 	}
 	return strings.TrimRight(b.String(), "\n")
 }
 
 // onlyWhere says where a default holds.
-func onlyWhere(d engines.Default) string {
+func onlyWhere(e engines.Engine, d engines.Default) string {
 	var all []string
 	if d.Since != "" {
 		all = append(all, "since "+d.Since)
@@ -126,8 +126,8 @@ func onlyWhere(d engines.Default) string {
 	if d.Before != "" {
 		all = append(all, "before "+d.Before)
 	}
-	if d.Memory > 1 {
-		all = append(all, fmt.Sprintf("GPUs of %d GiB or more", d.Memory/alloc.GiB))
+	if on := onWhich(e, d); on != "" {
+		all = append(all, on)
 	}
 	if d.Except != "" {
 		all = append(all, "but "+d.Except)
@@ -145,6 +145,27 @@ func onlyWhere(d engines.Default) string {
 		return ""
 	}
 	return ": " + strings.Join(all, ", ")
+}
+
+// onWhich says on which GPUs a default holds, if it depends on them. A Memory of 1 byte means any GPU that is given.
+func onWhich(e engines.Engine, d engines.Default) string {
+	if d.Memory > 1 {
+		return fmt.Sprintf("GPUs of %d GiB or more", d.Memory/alloc.GiB)
+	}
+	var more []alloc.Bytes // memory of the GPUs with another default of the flag
+	for _, other := range e.Defaults {
+		if other.Flag == d.Flag && other.Memory > d.Memory {
+			more = append(more, other.Memory)
+		}
+	}
+	switch {
+	case len(more) == 0:
+	case d.Memory == 1:
+		return fmt.Sprintf("GPUs of less than %d GiB", slices.Min(more)/alloc.GiB)
+	case slices.Min(more) == 1:
+		return "without --gpu and --fits"
+	}
+	return ""
 }
 
 // flagsOf returns a flag and its value as words of a command line.

@@ -14,6 +14,17 @@ import (
 )
 
 // Servers hold no scores where transformers does, and the answer names the one that says how many requests fit.
+// The help says on which GPUs each default holds.
+func TestEngineDefaultsByGPU(t *testing.T) {
+	all := engineDefaults()
+	for _, want := range []string{
+		"  --max-batched-tokens 4096: without --gpu and --fits, without --prefill-chunk\n  --max-batched-tokens 2048: GPUs of less than 20 GiB, without",
+		"  --max-batched-tokens 2048: without --prefill-chunk\n", "  --max-batched-tokens 4096: GPUs of 20 GiB or more, without",
+	} {
+		assert.Contains(t, all, want)
+	}
+}
+
 func TestServersHoldNoScores(t *testing.T) {
 	const serve = "gpt-oss-20b --serve --gpu h100 --seq 16384 --max-batched-tokens 2048"
 	e, served := estimateJSON(t, serve), estimateJSON(t, serve+" --engine vllm")

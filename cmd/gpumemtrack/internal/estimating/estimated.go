@@ -120,6 +120,17 @@ var flagNames = strings.NewReplacer(
 	"Installed", "--bitsandbytes", "unless Precision gives", "unless --dtype gives", "Report.Beside", "--measured",
 )
 
+// errorNames replaces the settings that errors of packages estimate and serving name. They stand with the words around them, since
+// an error quotes files and models.
+var errorNames = strings.NewReplacer(
+	"a Tensor of Sharding that", "a --tp that", "KVConfig: a Batch of", "a --batch of", "a KVType of", "a --kv of", "KVType is", "--kv is",
+	"and a Context of", "and a --seq of", "a Context of", "a --max-model-len of", "a Fraction of", "a --memory-fraction of", "MaxModelLen is", "--max-model-len is",
+	"MaxRequests, or what", "--max-requests, or what", "DraftTokens with recurrent states needs MaxRequests", "--draft-tokens with recurrent states needs --max-requests",
+	"sharding: Data is", "sharding: --replicas is", "sharding: Tensor is", "sharding: --tp is", "sharding: Pipeline is", "sharding: --pp is", "sharding: Experts is", "sharding: --ep is",
+	"sharding: ZeRO is", "sharding: --zero is", "sharding: MicroBatches is", "sharding: --accumulate is", "leave Train out", "leave --train out",
+	"Bucket is", "--reduce-bucket-size is", "and Reuse is", "and --max-reuse-distance is",
+)
+
 // assumedType ends the note that a file does not give the type of its weights, which --dtype then does.
 const assumedType = "unless Precision gives another type"
 

@@ -48,9 +48,9 @@ func Command(a *cli.App) *cobra.Command {
 			if asked, err := askedPool(o, cmd.Flags().Changed); err != nil {
 				return err
 			} else if asked {
-				return runPool(a, args[0], o)
+				return inFlags(runPool(a, args[0], o))
 			}
-			return runEstimate(a, args[0], o)
+			return inFlags(runEstimate(a, args[0], o))
 		},
 	}
 	o.flags(cmd)
@@ -133,4 +133,18 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 		return err
 	}
 	return e.verdict(name)
+}
+
+// flagged is an error of a library in the words of the command: it names flags in place of options.
+type flagged struct{ error }
+
+func (e flagged) Error() string { return errorNames.Replace(e.error.Error()) }
+func (e flagged) Unwrap() error { return e.error }
+
+// inFlags returns the error, or nil, with the names of flags.
+func inFlags(err error) error {
+	if err == nil {
+		return nil
+	}
+	return flagged{err}
 }

@@ -469,6 +469,9 @@ type llamaModel interface {
 // servingOptions returns the options for keys and values and, if llama.cpp is selected, its own.
 func (o estimateOptions) servingOptions(cache estimate.KVConfig, m llamaModel, e *estimated) ([]estimate.Option, error) {
 	e.Context, e.computes, e.pooled = cache.ContextLength, cache.DType, m
+	if note := o.longerThan(cache.ContextLength, m.ContextLength()); note != "" {
+		e.notes = append(e.notes, note)
+	}
 	if !o.engine.isLlama() {
 		return []estimate.Option{cache}, nil
 	}
@@ -521,11 +524,28 @@ func (o estimateOptions) servingOptions(cache estimate.KVConfig, m llamaModel, e
 	return append([]estimate.Option{served}, again...), err
 }
 
+// longerThan notes that texts are longer than those for which the model was made; "" if they are not, or if that is not known.
+func (o estimateOptions) longerThan(tokens, made int) string {
+	if made == 0 || tokens <= made {
+		return ""
+	}
+	note := fmt.Sprintf("the model was made for texts of up to %s tokens, fewer than %s", text.Grouped(made), text.Grouped(tokens))
+	switch o.engine.Name {
+	case "vllm":
+		note += ": vLLM refuses such a --max-model-len unless the environment has VLLM_ALLOW_LONG_MAX_MODEL_LEN=1, or --hf-overrides scales its positions"
+	case "sglang":
+		note += ": SGLang refuses such a --context-length unless the environment has SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1, or --json-model-override-args scales its positions"
+	}
+	return note
+}
+
 // poolSource has what the planners need of a model.
 type poolSource interface {
 	CacheSpecs() ([]serving.CacheSpec, error)
 	StepWidth(tensor int) (int64, error)
 	WholeImages() bool
+	HasTowers() bool
+	ContextLength() int
 }
 
 // projectorSize returns the size of the file that --mmproj names, or 0.

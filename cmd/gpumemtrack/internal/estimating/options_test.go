@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 )
@@ -54,6 +55,10 @@ func TestEstimateExperts(t *testing.T) {
 	whole, shared := estimateJSON(t, base).Report.Training, estimateJSON(t, base+"--ep 8").Report.Training
 	assert.Less(t, shared.Weights, whole.Weights/5)
 	assert.Less(t, shared.Optimizer, whole.Optimizer/5)
+	assert.Equal(t, shared.Weights, estimateJSON(t, strings.Replace(base, "--replicas 8", "--replicas 16", 1)+"--ep 8").Report.Training.Weights)
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, cli.ExitUsage, run(strings.Fields("estimate mixtral-8x7b --train --replicas 2 --tp 2 --ep 8"), nil, &stdout, &stderr))
+	assert.Contains(t, stderr.String(), "--ep 8 needs as many devices that share the experts, and --replicas and --tp give 4: give --replicas 8, or --tp 8")
 	const scout = "llama-4-scout-17b-16e --train --dtype bfloat16 --seq 2048 --images 0 "
 	assert.Less(t, estimateJSON(t, scout+"--experts grouped").Report.Retained, estimateJSON(t, scout).Report.Retained/3)
 }

@@ -63,6 +63,9 @@ func shardingOf(o estimateOptions) (estimate.Option, error) {
 		err = cli.UsageError("estimate: --sharded-by %s needs --zero, the stage by which replicas share: --zero 3 divides weights, gradients and states, as fully_shard does", s.By)
 	}
 	s.Experts = o.parallel.experts
+	if devices := max(1, o.replicas) * max(1, o.tp); err == nil && s.Experts > devices && !o.training.minReplicas {
+		return nil, cli.UsageError("estimate: --ep %d needs as many devices that share the experts, and --replicas and --tp give %d: give --replicas %d, or --tp %d", s.Experts, devices, s.Experts, s.Experts)
+	}
 	s.Ends, s.Bucket, s.Overlap, s.Reuse = o.parallel.ends, o.parallel.bucket, o.parallel.overlap, o.parallel.reuse
 	return s, err
 }

@@ -93,6 +93,7 @@ type poolModel struct {
 	modelType string
 	dtype     alloc.DType // in which it computes
 	tokens    int         // of a request, at most
+	towers    bool        // it reads images or sounds with a text
 	report    *estimate.Report
 	step      alloc.Bytes // that a step takes beside weights and cache
 	// Weights on one GPU. Engines divide nearly all: what the estimate of a step leaves whole is the most that is whole.
@@ -170,6 +171,9 @@ func runPool(a *cli.App, name string, o estimateOptions) error {
 	}
 	p.Engine, p.Release, p.Tokens, p.Step = o.engine.Name, cmp.Or(o.engine.release, o.engine.Latest), m.tokens, stepTokens(o)
 	p.Memory = device(o).memory
+	if note := o.longerThan(m.tokens, e.pooled.ContextLength()); note != "" {
+		p.lines = append(p.lines, capital(note)+".")
+	}
 	if o.json {
 		err = json.NewEncoder(a.Stdout).Encode(struct {
 			Schema  string   `json:"schema"`
@@ -209,7 +213,7 @@ func poolOf(name string, o estimateOptions) (poolModel, *estimated, error) {
 	if err != nil {
 		return poolModel{}, nil, err
 	}
-	m := poolModel{specs: specs, modelType: modelType(e.pooled), dtype: cmp.Or(e.computes, alloc.BFloat16), tokens: e.Context, report: report}
+	m := poolModel{specs: specs, modelType: modelType(e.pooled), dtype: cmp.Or(e.computes, alloc.BFloat16), tokens: e.Context, towers: e.pooled.HasTowers(), report: report}
 	m.step = alloc.Bytes(width) * alloc.Bytes(stepTokens(o)) * alloc.Bytes(m.dtype.Bits()/8)
 	held := func(r *estimate.Report) alloc.Bytes { return r.Inference.Weights + r.Inference.Buffers }
 	m.weights = held(report)
@@ -292,6 +296,9 @@ func (p *pool) write(w io.Writer, r *estimate.Report, e *estimated) {
 	}
 	fmt.Fprintf(w, "Assumed, as not given: %s\n", said)
 }
+
+// capital returns a note as a sentence begins.
+func capital(note string) string { return strings.ToUpper(note[:1]) + note[1:] }
 
 // fractionText writes a fraction with as many digits as it needs.
 func fractionText(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }

@@ -25,9 +25,12 @@ func sglangPool(o estimateOptions, m poolModel) (*pool, error) {
 	}
 	s, start := sglangSettings(o, m)
 	release := cmp.Or(o.engine.release, serving.SGLangVersion)
-	out := &pool{title: fmt.Sprintf("%s %s on %s, requests of up to %s tokens", o.engine.Title, release, devices(g, o.tp), text.Grouped(m.tokens))}
+	out := &pool{title: fmt.Sprintf("%s %s on %s, requests of up to %s", o.engine.Title, release, devices(g, o.tp), tokensOf(m.tokens))}
 	if release != serving.SGLangVersion {
 		out.lines = append(out.lines, "The rules are those of SGLang "+serving.SGLangVersion+".")
+	}
+	if m.towers && p.fraction == 0 && p.cache == 0 {
+		out.lines = append(out.lines, "SGLang's own fraction for a model that reads images is some 5 % less than that of a text model, which is what counts here as its default: --memory-fraction says which.")
 	}
 	if p.requests > 0 {
 		return out, out.sglangAsked(s, start, m, p.requests)
@@ -57,7 +60,7 @@ func sglangSettings(o estimateOptions, m poolModel) (serving.SGLang, serving.SGL
 	state, _ := p.stateType() // askedPool checks it
 	s := serving.SGLang{
 		ModelType: m.modelType, Context: m.tokens, Page: p.block, Tensor: o.tp, DType: m.dtype, KVType: p.kvType, StateType: state, NoRadixCache: p.noPrefix, MaxRequests: p.most,
-		ChunkedPrefill: stepTokens(o), DraftTokens: p.drafted,
+		ChunkedPrefill: stepTokens(o), DraftTokens: p.drafted, ImagesAndSounds: m.towers,
 	}
 	if p.drafted > 0 {
 		s.DraftLayers = 1
@@ -93,8 +96,18 @@ func (p *pool) plannedBySGLang(s serving.SGLang, m poolModel, pools estimate.Val
 func (p *pool) adviseSGLang(s serving.SGLang, start serving.SGLangStart, m poolModel, plan serving.SGLangPlan) {
 	if p.err != nil {
 		pools, err := s.PoolsFor(m.specs, 1)
-		if fraction, _, upper, fails := s.Fraction(start, pools); err == nil && fails == nil && fraction <= mostFraction {
-			p.lines = append(p.lines, fmt.Sprintf("One request of %s tokens fits with --memory-fraction %s; %s.", text.Grouped(m.tokens), fractionText(fraction), surely(upper)))
+		fraction, _, upper, fails := s.Fraction(start, pools)
+		switch {
+		case err != nil || fails != nil:
+		case fraction <= mostFraction:
+			p.lines = append(p.lines, fmt.Sprintf("One request of %s fits with --memory-fraction %s; %s.", tokensOf(m.tokens), fractionText(fraction), surely(upper)))
+		default:
+			start.Fraction = mostFraction
+			longest := 0
+			if b, err := s.Start(start); err == nil {
+				longest, _ = s.Longest(m.specs, b.Pools.Bytes, 1)
+			}
+			p.lines = append(p.lines, withNoFraction(m.tokens, longest))
 		}
 	}
 	p.lines = append(p.lines, fractionOfSGLang(start, plan))
@@ -133,7 +146,7 @@ func (p *pool) holdsSGLang(plan, lower, upper serving.SGLangPlan, tokens int) {
 		row(fmt.Sprintf("slots of recurrent states, %v each", plan.StateBytes), func(l serving.SGLangPlan) int64 { return int64(l.StateSlots) })
 	}
 	row("requests at once, however short", func(l serving.SGLangPlan) int64 { return int64(l.MaxRequests) })
-	row(fmt.Sprintf("requests of %s tokens at once", text.Grouped(tokens)), func(l serving.SGLangPlan) int64 { return int64(l.Requests) })
+	row(fmt.Sprintf("requests of %s at once", tokensOf(tokens)), func(l serving.SGLangPlan) int64 { return int64(l.Requests) })
 }
 
 // sglangAsked finds the fraction for a number of requests.
@@ -149,15 +162,24 @@ func (p *pool) sglangAsked(s serving.SGLang, start serving.SGLangStart, m poolMo
 	p.Asked = &poolAsked{Requests: n, Cache: pools}
 	usual := serving.SGLangFraction(start.Memory, s.Tensor, start.Latent)
 	if fraction > mostFraction {
-		p.answer = fmt.Sprintf("%s of %s tokens need pools of %v, which no fraction leaves.", requests(n), text.Grouped(m.tokens), pools)
-		p.err = fmt.Errorf("%s of %s tokens do not fit, whatever the fraction", requests(n), text.Grouped(m.tokens))
+		start.Fraction = mostFraction
+		b, err := s.Start(start)
+		if err != nil {
+			return err
+		}
+		p.sglangBudget(b)
+		longest, err := s.Longest(m.specs, b.Pools.Bytes, n)
+		if err != nil {
+			return err
+		}
+		p.tooMany(n, m.tokens, longest, fmt.Sprintf("pools of %v", pools))
 		return nil
 	}
 	p.Asked.Fraction = &fraction
 	if upper <= mostFraction {
 		p.Asked.FractionUpper = &upper
 	}
-	p.answer = fmt.Sprintf("%s of %s tokens need pools of %v: they fit with --memory-fraction %s; %s may be enough, %s.", requests(n), text.Grouped(m.tokens), pools, fractionText(fraction), fractionText(lower), surely(upper))
+	p.answer = fmt.Sprintf("%s of %s %s pools of %v: %s with --memory-fraction %s; %s may be enough, %s.", requests(n), tokensOf(m.tokens), many(n, "needs", "need"), pools, many(n, "it fits", "they fit"), fractionText(fraction), fractionText(lower), surely(upper))
 	if fraction > usual {
 		p.lines = append(p.lines, fmt.Sprintf("SGLang's own fraction on this GPU is %s: a larger one leaves less to activations and CUDA graphs, which it does not measure.", fractionText(usual)))
 	}

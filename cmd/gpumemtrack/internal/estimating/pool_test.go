@@ -210,6 +210,84 @@ func TestEstimatePoolOfSGLang(t *testing.T) {
 	assert.Positive(t, few.Pool.TooSmall.Longest)
 }
 
+// A model that reads images has 100 MiB less for its pools in SGLang, and another fraction.
+func TestEstimatePoolOfSGLangWithTowers(t *testing.T) {
+	ask := func(flags string) (p struct {
+		Notes []string
+		Pool  struct{ Budget serving.SGLangBudget }
+	}) {
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, 0, run(strings.Fields("estimate "+flags+" --engine sglang --gpu h100 --max-model-len 8192 --json"), nil, &stdout, &stderr), stderr.String())
+		require.NoError(t, json.Unmarshal(stdout.Bytes(), &p))
+		return p
+	}
+	beside := func(flags string) alloc.Bytes {
+		b := ask(flags).Pool.Budget
+		return b.Static.Bytes - b.Weights.Bytes - b.Loading.Bytes - b.Pools.Bytes
+	}
+	assert.InDelta(t, int64(100*alloc.MiB), int64(beside("gemma-3-27b")), 2)
+	assert.InDelta(t, 0, int64(beside("llama-3-8b")), 2)
+	assert.Contains(t, strings.Join(ask("gemma-3-27b").Notes, " "), "some 5 % less")
+	assert.NotContains(t, strings.Join(ask("gemma-3-27b --memory-fraction 0.8").Notes, " "), "some 5 % less")
+}
+
+// What does not fit is said in words, and what is proposed fits.
+func TestPoolOfTooMany(t *testing.T) {
+	for args, want := range map[string][]string{
+		"llama-3-70b --engine vllm --gpu 4090 --requests 4":              {"which no fraction leaves: so many do not fit, however short they are.", "4 requests of 8,192 tokens do not fit, whatever the fraction, however short they are"},
+		"llama-3-70b --engine sglang --gpu 4090 --requests 4":            {"which no fraction leaves: so many do not fit, however short they are."},
+		"llama-3-70b --engine vllm --gpu 4090 --requests 1":              {"1 request of 8,192 tokens needs a cache of 2.5 GiB, which", "1 request of 8,192 tokens does not fit"},
+		"llama-3-8b --engine sglang --gpu 4090 --requests 400":           {"which no fraction leaves: of requests of 151 tokens so many fit.", "the longest of which so many fit have 151 tokens"},
+		"llama-3-70b --engine vllm --gpu 4090":                           {"fits with no fraction: give more GPUs with --tp, or smaller weights with --quantize.\n"},
+		"llama-3-70b --engine sglang --gpu 4090":                         {"fits with no fraction: give more GPUs with --tp, or smaller weights with --quantize.\n"},
+		"llama-3.1-8b --engine vllm --gpu 4090 --max-model-len 128000":   {"or shorter requests with --max-model-len, of at most 56,256 tokens."},
+		"llama-3.1-8b --engine sglang --gpu 4090 --max-model-len 128000": {"or shorter requests with --max-model-len, of at most 60,786 tokens."},
+		"llama-3-8b --engine vllm --gpu h100 --max-model-len 1":          {"requests of 1 token fit at once", "requests of 1 token at once"},
+	} {
+		if !strings.Contains(args, "--max-model-len") {
+			args += " --max-model-len 8192"
+		}
+		var stdout, stderr bytes.Buffer
+		run(strings.Fields("estimate "+args), nil, &stdout, &stderr)
+		for _, text := range want {
+			assert.Contains(t, stdout.String()+stderr.String(), text, args)
+		}
+	}
+}
+
+// Engines refuse texts that are longer than the model was made for.
+func TestLongerThanTheModel(t *testing.T) {
+	for args, want := range map[string]string{
+		"--engine vllm --gpu h100 --max-model-len 8193":   "The model was made for texts of up to 8,192 tokens, fewer than 8,193: vLLM refuses such a --max-model-len unless the environment has VLLM_ALLOW_LONG_MAX_MODEL_LEN=1",
+		"--engine sglang --gpu h100 --max-model-len 8193": "SGLang refuses such a --context-length unless the environment has SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1",
+		"--engine vllm --gpu h100 --serve --seq 8193":     "Note: the model was made for texts of up to 8,192 tokens, fewer than 8,193: vLLM refuses",
+		"--serve --seq 8193":                              "Note: the model was made for texts of up to 8,192 tokens, fewer than 8,193\n",
+		"--engine vllm --gpu h100 --max-model-len 8192":   "",
+		"--serve --seq 8192":                              "",
+	} {
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, 0, run(strings.Fields("estimate llama-3-8b "+args), nil, &stdout, &stderr), stderr.String())
+		if assert.Contains(t, stdout.String(), want, args); want == "" {
+			assert.NotContains(t, stdout.String(), "was made for", args)
+		}
+	}
+}
+
+// Errors name flags, not the settings of packages.
+func TestErrorsNameFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"llama-3-8b --tp 3": "do not divide among 3 devices: want a --tp that divides both",
+		"llama-3-8b --engine vllm --gpu h100 --max-model-len 8192 --kv fp8_ds_mla":                   "a --kv of fp8_ds_mla is not for this kind",
+		"llama-3-8b --engine sglang --gpu h100 --max-model-len 8192 --kv q8_0":                       "--kv is \"q8_0\": want auto, bfloat16",
+		"qwen3-next-80b-a3b --engine sglang --gpu h200 --tp 2 --max-model-len 8192 --draft-tokens 3": "--draft-tokens with recurrent states needs --max-requests",
+		"gpt2 --train --pp 2000000": "sharding: --pp is 2000000: want 1 or more",
+	} {
+		var stdout, stderr bytes.Buffer
+		require.NotEqual(t, 0, run(strings.Fields("estimate "+args), nil, &stdout, &stderr), args)
+		assert.Contains(t, stderr.String(), want, args)
+	}
+}
+
 // Flags have the engines' own names too.
 func TestFlagsByEngineNames(t *testing.T) {
 	ours := poolJSON(t, "llama-3-8b --engine vllm --gpu h100 --tp 2 --max-model-len 4096 --memory-fraction 0.8 --max-batched-tokens 2048 --max-requests 32 --kv fp8 --no-prefix-caching", 0)
@@ -254,7 +332,7 @@ func TestPoolFlags(t *testing.T) {
 		"llama-3-8b --engine vllm --memory-fraction 92 --gpu h100":                             "--memory-fraction 92: want more than 0, and at most 1",
 		"llama-3-8b --engine vllm --kv-cache-memory 1GiB --requests 2 --gpu h100":              "--kv-cache-memory is the size of the cache",
 		"llama-3-8b --engine vllm --max-model-len 8192 --gpu h100 --fits 80GiB --max-batch":    "leave other searches",
-		"llama-3-8b --engine vllm --max-model-len 8192 --gpu h100 --kv q8_0":                   `KVType is "q8_0"`,
+		"llama-3-8b --engine vllm --max-model-len 8192 --gpu h100 --kv q8_0":                   `--kv is "q8_0"`,
 		"qwen3-next-80b-a3b --engine vllm --max-model-len 8192 --gpu h100 --state-dtype int8":  "--state-dtype int8: want one of float32, bfloat16, float16",
 		"resnet50 --engine vllm --max-model-len 8192 --gpu h100":                               "takes no text",
 		"llama-3-8b --engine vllm --max-model-len 8192 --gpu h100 --tp 2 --requests 999999999": "want 1 to",

@@ -59,7 +59,7 @@ func vllmPool(o estimateOptions, m poolModel) (*pool, error) {
 	if out.err == nil {
 		out.answer = fmt.Sprintf("%s; vLLM prints a cache of %s tokens.", fitAtOnce(plan.Requests, lower.Requests, m.tokens), text.Grouped(plan.Tokens))
 	}
-	out.adviseVLLM(v, start, plan, p)
+	out.adviseVLLM(v, start, m.specs, plan, p)
 	return out, nil
 }
 
@@ -134,7 +134,7 @@ func (p *pool) holdsVLLM(plan, lower, upper serving.VLLMPlan, tokens int) {
 	row("blocks of a request", func(l serving.VLLMPlan) int { return l.BlocksPerRequest })
 	row("blocks", func(l serving.VLLMPlan) int { return l.Blocks })
 	row("tokens, as vLLM prints them", func(l serving.VLLMPlan) int { return int(l.Tokens) })
-	row(fmt.Sprintf("requests of %s tokens at once", text.Grouped(tokens)), func(l serving.VLLMPlan) int { return l.Requests })
+	row(fmt.Sprintf("requests of %s at once", tokensOf(tokens)), func(l serving.VLLMPlan) int { return l.Requests })
 	for _, g := range plan.Groups {
 		line := fmt.Sprintf("Group of blocks: %d layers, %s; %s tokens each, %s for a request", len(g.Layers), cmp.Or(g.Kind, "of several sizes"), text.Grouped(g.Block), text.Grouped(g.Blocks))
 		if !slices.Contains(p.lines, line) {
@@ -144,7 +144,7 @@ func (p *pool) holdsVLLM(plan, lower, upper serving.VLLMPlan, tokens int) {
 }
 
 // adviseVLLM says which way to turn the fraction.
-func (p *pool) adviseVLLM(v serving.VLLM, start serving.VLLMStart, plan serving.VLLMPlan, o poolOptions) {
+func (p *pool) adviseVLLM(v serving.VLLM, start serving.VLLMStart, specs []serving.CacheSpec, plan serving.VLLMPlan, o poolOptions) {
 	if plan.Requests > start.Requests {
 		p.lines = append(p.lines, fmt.Sprintf("It runs %s requests at once, the rest wait: --max-requests says how many.", text.Grouped(start.Requests)))
 	}
@@ -152,7 +152,7 @@ func (p *pool) adviseVLLM(v serving.VLLM, start serving.VLLMStart, plan serving.
 		return
 	}
 	if p.err != nil {
-		p.lines = append(p.lines, startsWith(v, start, alloc.Bytes(plan.BlocksPerRequest+1)*plan.BytesPerBlock))
+		p.lines = append(p.lines, startsWith(v, start, specs, alloc.Bytes(plan.BlocksPerRequest+1)*plan.BytesPerBlock))
 		return
 	}
 	blocks := float64(start.Memory) / 100 / float64(plan.BytesPerBlock)
@@ -161,12 +161,27 @@ func (p *pool) adviseVLLM(v serving.VLLM, start serving.VLLMStart, plan serving.
 }
 
 // startsWith says what lets vLLM start with a request of MaxModelLen tokens, for which the cache needs so much.
-func startsWith(v serving.VLLM, start serving.VLLMStart, needed alloc.Bytes) string {
+func startsWith(v serving.VLLM, start serving.VLLMStart, specs []serving.CacheSpec, needed alloc.Bytes) string {
 	fraction, _, upper, err := v.Fraction(start, needed)
 	if err != nil || fraction > mostFraction {
-		return fmt.Sprintf("One request of %s tokens fits with no fraction: give more GPUs with --tp, smaller weights with --quantize, or shorter requests with --max-model-len.", text.Grouped(v.MaxModelLen))
+		longest := 0
+		start.Fraction = mostFraction
+		if b, err := v.Start(start); err == nil {
+			longest, _ = v.Longest(specs, b.Cache.Bytes, 1)
+		}
+		return withNoFraction(v.MaxModelLen, longest)
 	}
-	return fmt.Sprintf("One request of %s tokens fits with --memory-fraction %s; %s.", text.Grouped(v.MaxModelLen), fractionText(fraction), surely(upper))
+	return fmt.Sprintf("One request of %s fits with --memory-fraction %s; %s.", tokensOf(v.MaxModelLen), fractionText(fraction), surely(upper))
+}
+
+// withNoFraction says what is to be done where one request fits with no fraction. With the largest fraction the longest that
+// fits has so many tokens; 0 if none does.
+func withNoFraction(tokens, longest int) string {
+	said := fmt.Sprintf("One request of %s fits with no fraction: give more GPUs with --tp", tokensOf(tokens))
+	if longest == 0 {
+		return said + ", or smaller weights with --quantize."
+	}
+	return said + fmt.Sprintf(", smaller weights with --quantize, or shorter requests with --max-model-len, of at most %s.", tokensOf(longest))
 }
 
 // noneFits says that not one request fits, and how long those are that do.
@@ -174,7 +189,7 @@ func noneFits(tokens, longest int) string {
 	if longest == 0 {
 		return "No request fits, however short: too little memory is left for the cache."
 	}
-	return fmt.Sprintf("Not one request of %s tokens fits: %s is the longest.", text.Grouped(tokens), text.Grouped(longest))
+	return fmt.Sprintf("Not one request of %s fits: %s is the longest.", tokensOf(tokens), text.Grouped(longest))
 }
 
 // vllmAsked finds the fraction for a number of requests.
@@ -193,7 +208,7 @@ func (p *pool) vllmAsked(v serving.VLLM, start serving.VLLMStart, m poolModel, n
 		if upper <= mostFraction {
 			p.Asked.FractionUpper = &upper
 		}
-		p.answer = fmt.Sprintf("%s of %s tokens need a cache of %v: they fit with --memory-fraction %s; %s may be enough, %s.", requests(n), text.Grouped(m.tokens), cache, fractionText(fraction), fractionText(lower), surely(upper))
+		p.answer = fmt.Sprintf("%s of %s %s a cache of %v: %s with --memory-fraction %s; %s may be enough, %s.", requests(n), tokensOf(m.tokens), many(n, "needs", "need"), cache, many(n, "it fits", "they fit"), fractionText(fraction), fractionText(lower), surely(upper))
 		start.Fraction = fraction
 		b, err := v.Start(start)
 		p.budget(b, fraction)
@@ -209,33 +224,51 @@ func (p *pool) vllmAsked(v serving.VLLM, start serving.VLLMStart, m poolModel, n
 	if err != nil {
 		return err
 	}
-	p.Asked.Longest = &longest
-	p.err = fmt.Errorf("%s of %s tokens do not fit, whatever the fraction: the longest of which so many fit have %s tokens", requests(n), text.Grouped(m.tokens), text.Grouped(longest))
-	p.answer = fmt.Sprintf("%s of %s tokens need a cache of %v, which no fraction leaves: of requests of %s tokens so many fit.", requests(n), text.Grouped(m.tokens), cache, text.Grouped(longest))
+	p.tooMany(n, m.tokens, longest, fmt.Sprintf("a cache of %v", cache))
 	return nil
 }
 
+// tooMany answers that so many requests fit with no fraction. need is what they need, and longest are the tokens of those of
+// which so many fit; 0 if there are none.
+func (p *pool) tooMany(n, tokens, longest int, need string) {
+	p.Asked.Longest = &longest
+	p.err = fmt.Errorf("%s of %s %s not fit, whatever the fraction", requests(n), tokensOf(tokens), many(n, "does", "do"))
+	p.answer = fmt.Sprintf("%s of %s %s %s, which no fraction leaves", requests(n), tokensOf(tokens), many(n, "needs", "need"), need)
+	if longest == 0 {
+		p.err = fmt.Errorf("%w, however short they are", p.err)
+		p.answer += ": so many do not fit, however short they are."
+		return
+	}
+	p.err = fmt.Errorf("%w: the longest of which so many fit have %s", p.err, tokensOf(longest))
+	p.answer += fmt.Sprintf(": of requests of %s so many fit.", tokensOf(longest))
+}
+
+// many returns the word for one, or that for several.
+func many(n int, one, several string) string {
+	if n == 1 {
+		return one
+	}
+	return several
+}
+
+// tokensOf counts tokens in words.
+func tokensOf(n int) string { return text.Grouped(n) + many(n, " token", " tokens") }
+
 // requests counts requests in words.
 func requests(n int) string {
-	if n == 1 {
-		return "1 request"
-	}
-	return text.Grouped(n) + " requests"
+	return text.Grouped(n) + many(n, " request", " requests")
 }
 
 // fitAtOnce says how many requests fit, and how many at least if these are fewer.
 func fitAtOnce(n, lower, tokens int) string {
-	verb, least := "fit", fmt.Sprintf(" (at least %s)", text.Grouped(lower))
-	if n == 1 {
-		verb = "fits"
-	}
+	least := fmt.Sprintf(" (at least %s)", text.Grouped(lower))
 	switch lower {
 	case n:
 		least = ""
 	case 0:
 		least = ", or none"
 	}
-	return fmt.Sprintf("%s of %s tokens %s at once%s", requests(n), text.Grouped(tokens), verb, least)
+	return fmt.Sprintf("%s of %s %s at once%s", requests(n), tokensOf(tokens), many(n, "fits", "fit"), least)
 }
 
 // mostFraction is the largest fraction with which a server starts on a GPU that nothing else uses: the CUDA context takes the
