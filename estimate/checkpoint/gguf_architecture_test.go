@@ -119,6 +119,10 @@ func TestGGUFFamilies(t *testing.T) {
 	qkvBias := []string{"attn_q.bias 64", "attn_k.bias 32", "attn_v.bias 32"}
 	const usual = 2 * 2 * 32 * 100
 	after := []string{"post_attention_norm 64", "post_ffw_norm 64"}
+	indexed := []string{"attn_q_a 64 24", "attn_q_a_norm 24", "attn_q_b 24 64", "attn_kv_a_mqa 64 40", "attn_kv_a_norm 32", "attn_k_b 8 32 4", "attn_v_b 32 16 4", "attn_output 64 64",
+		"indexer.k_norm.weight 16", "indexer.k_norm.bias 16", "indexer.proj.weight 64 2", "indexer.attn_k.weight 64 16", "indexer.attn_q_b.weight 24 32"}
+	indexKeys := map[string]uint32{"attention.kv_lora_rank": 32, "attention.q_lora_rank": 24, "rope.dimension_count": 8, "attention.key_length": 40, "attention.value_length": 32, "attention.key_length_mla": 16,
+		"attention.value_length_mla": 16, "expert_shared_count": 2, "expert_gating_func": 2, "attention.indexer.head_count": 2, "attention.indexer.key_length": 16, "attention.indexer.top_k": 8}
 	for family, test := range map[string]struct {
 		tensors []string
 		cache   int // elements of 100 tokens
@@ -170,6 +174,8 @@ func TestGGUFFamilies(t *testing.T) {
 			map[string]uint32{"interleave_moe_layer_step": 1}},
 		"deepseek2": {slices.Concat(before, []string{"attn_q 64 64", "attn_kv_a_mqa 64 40", "attn_kv_a_norm 32", "attn_kv_b 32 96", "attn_output 64 64"}, experts, shared),
 			2 * 4 * (16 + 16) * 100, map[string]uint32{"attention.kv_lora_rank": 32, "rope.dimension_count": 8, "attention.key_length": 16, "attention.value_length": 16, "expert_shared_count": 2}},
+		"deepseek32": {slices.Concat(before, indexed, experts, shared), 2 * (40 + 16) * 100, indexKeys},
+		"glm-dsa":    {slices.Concat(before, indexed, experts, shared), 2 * (40 + 16) * 100, indexKeys},
 		"qwen35": {slices.Concat([]string{"attn_norm 64", "post_attention_norm 64", "attn_qkv 64 160", "attn_gate 64 96", "ssm_conv1d 4 160", "ssm_dt.bias 6", "ssm_a 6", "ssm_beta 64 6", "ssm_alpha 64 6",
 			"ssm_norm 16", "ssm_out 96 64"}, mlp), 2 * (160*4 + 2*6*16*16), map[string]uint32{"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 2, "ssm.time_step_rank": 6, "ssm.inner_size": 96}},
 		"mamba": {[]string{"attn_norm 64", "ssm_in 64 256", "ssm_conv1d 4 128", "ssm_conv1d.bias 128", "ssm_x 128 36", "ssm_dt 4 128", "ssm_dt.bias 128",

@@ -143,7 +143,11 @@ func graphBlock(c Transformer, s style, kind BlockKind) (b ggml.Block) {
 // graphAttention returns attention in a block of this kind.
 func graphAttention(c Transformer, s style, kind BlockKind) ggml.Part {
 	if l := c.Latent; l != nil {
-		return ggml.Latent{Heads: c.Heads, QueryRank: l.QueryRank, KVRank: l.KVRank, NopeSize: l.NopeSize, RopeSize: l.RopeSize, Value: l.ValueSize, Still: l.Still, Whole: l.Whole}
+		of := ggml.Latent{Heads: c.Heads, QueryRank: l.QueryRank, KVRank: l.KVRank, NopeSize: l.NopeSize, RopeSize: l.RopeSize, Value: l.ValueSize, Still: l.Still, Whole: l.Whole}
+		if l.Indexer != nil {
+			of.Index = ggml.Index{Heads: l.Indexer.Heads, Size: l.Indexer.Size, TopK: l.Indexer.TopK}
+		}
+		return of
 	}
 	of := c.attention(s, kind)
 	a := ggml.Attention{

@@ -41,6 +41,8 @@ type LlamaCpp struct {
 
 	RotatedKeys, RotatedValues bool // they are quantized
 
+	ApartIndex bool // the backend has no operation that sums the scores of an indexer's heads
+
 	Drafts   int  // states of recurrent layers that are kept besides the last ones
 	Predicts bool // it is the buffer of the blocks that predict
 }
@@ -78,6 +80,9 @@ func (c Transformer) Serve(s Server, cache setting.KVConfig, sizes setting.Layer
 	}
 	if s.Predicts && c.Predicting == 0 {
 		return nil, fmt.Errorf("estimate llama.cpp: the model has no blocks that predict further tokens, which Predicts is about")
+	}
+	if s.Predicts && hasIndexer(c) { // its own cache has no keys of the indexer, which all layers of a KVConfig have
+		return nil, fmt.Errorf("estimate llama.cpp: what the blocks that predict further tokens take in a %v model is not known: leave out Predicts", c.Family)
 	}
 	if rollsBack(c) {
 		cache.Fixed, cache.States = setting.Product(cache.Fixed, s.Drafts+1), setting.Product(cache.States, s.Drafts+1)
@@ -161,6 +166,7 @@ func bufferOf(c Transformer, s Server, slots int, cells setting.KVConfig) (b set
 	allow(s.Build == 0, "builds until early 2026 have wider masks", func(l *LlamaCpp) { l.Build = narrowMask - 1 })
 	allow(s.Slots == "", "each slot may have a cache of its own", func(l *LlamaCpp) { l.Unified = false })
 	allow(s.Outputs == 0, "the logits of one token for each slot may be enough", func(l *LlamaCpp) { l.Outputs = max(1, slots) })
+	allow(s.Backend != onHost && hasIndexer(c), "the scores of each head of the indexer may be held", func(l *LlamaCpp) { l.ApartIndex = true })
 	share := unmodelled
 	if Own[AltUp](c) != nil {
 		share = unmodelledAltUp
@@ -192,6 +198,9 @@ func (s Server) settings(slots int, cells setting.KVConfig) LlamaCpp {
 		Build: s.Build, Drafts: s.Drafts,
 	}
 }
+
+// hasIndexer reports whether an indexer selects the tokens that attention reads.
+func hasIndexer(c Transformer) bool { return c.Latent != nil && c.Latent.Indexer != nil }
 
 // Cells returns the cache as llama.cpp keeps it: the tokens of a sequence are rounded up to 256, and
 // layers with a window also have room for a batch (src/llama-kv-cache-iswa.cpp). A unified cache holds
@@ -233,7 +242,7 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 	s := ggml.Setting{
 		Cells: l.ContextLength / streams, WindowCells: setting.Or(l.Windowed, l.ContextLength) / streams, Streams: streams, Sequences: slots,
 		Batch: batch, Outputs: min(batch, setting.Or(l.Outputs, batch)), Flash: l.FlashAttention, RotatedKeys: l.RotatedKeys, RotatedValues: l.RotatedValues,
-		WideMask: l.before(narrowMask), Copied: l.before(byIndexes), ApartGates: l.before(fusedGates), ApartHeads: l.before(packedViews), Host: l.Host,
+		WideMask: l.before(narrowMask), Copied: l.before(byIndexes), ApartGates: l.before(fusedGates), ApartHeads: l.before(packedViews), ApartIndex: l.ApartIndex, Host: l.Host,
 	}
 	graph := graphOf(c)
 	if l.Predicts {
@@ -247,6 +256,9 @@ func (c Transformer) ComputeBuffer(l LlamaCpp) (alloc.Bytes, error) {
 		mask := int64(l.ContextLength)
 		if l.FlashAttention && s.WideMask {
 			mask += mask / 2
+		}
+		if hasIndexer(c) { // it has a mask of its own, in float16
+			mask += int64(l.ContextLength) / 2
 		}
 		most += 3 * 4 * (2*int64(c.Hidden) + mask) * int64(batch)
 	}

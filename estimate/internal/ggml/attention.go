@@ -135,6 +135,7 @@ type Latent struct {
 	NopeSize, RopeSize, Value int
 	Still                     bool // nothing rotates (Kimi Linear)
 	Whole                     bool // keys and values of all heads are stored, not the latent
+	Index                     Index
 }
 
 func (l Latent) build(b *builder, x *tensor) *tensor {
@@ -142,6 +143,7 @@ func (l Latent) build(b *builder, x *tensor) *tensor {
 	if l.QueryRank > 0 {
 		q = b.normed(b.product(l.QueryRank, x))
 	}
+	selected := l.Index.selected(b, l.RopeSize, x, q)
 	q = b.product(l.Heads*(l.NopeSize+l.RopeSize), q)
 	both := b.product(l.KVRank+l.RopeSize, x)
 	nope, rope := part(q, b.row(l.Heads*l.NopeSize)), part(q, b.row(l.Heads*l.RopeSize))
@@ -161,7 +163,11 @@ func (l Latent) build(b *builder, x *tensor) *tensor {
 		toKeys, _ := b.indexesOf(false)
 		b.expand(store(view(k), toKeys))
 		a := Attention{Heads: l.Heads}
-		y := b.decompressed(a, l, view(view(q)))
+		mask := b.mask(false)
+		if selected != nil {
+			mask = l.Index.masked(b, mask, selected)
+		}
+		y := b.decompressed(a, l, view(view(q)), mask)
 		b.expand(y)
 		return b.product(b.Hidden, y)
 	}
@@ -176,15 +182,15 @@ func (l Latent) build(b *builder, x *tensor) *tensor {
 }
 
 // decompressed returns the values of all heads from weighed latents.
-func (b *builder) decompressed(a Attention, l Latent, q *tensor) *tensor {
-	mask, values, narrow := b.mask(false), b.row(l.Heads*l.KVRank), b.row(l.Heads*l.Value)
+func (b *builder) decompressed(a Attention, l Latent, q, mask *tensor) *tensor {
+	values, narrow := b.row(l.Heads*l.KVRank), b.row(l.Heads*l.Value)
 	if b.s.Flash {
 		y := op(narrow, view(op(values, q, mask)))
 		return view(op(narrow, view(y)))
 	}
 	scores := op(b.bytes(4, a.Heads, b.s.Cells, b.s.Batch), q)
 	scores = over(scores.size, scores, mask)
-	transposed := op(b.bytes(2, l.KVRank, b.s.Cells, b.s.Streams), &tensor{outside: true}, scores) // float16
+	transposed := op(b.bytes(2, l.KVRank, b.s.Cells, b.s.Streams), &tensor{outside: true}) // float16
 	y := op(narrow, op(values, transposed, scores))
 	return op(narrow, view(y))
 }

@@ -64,6 +64,7 @@ type Setting struct {
 	ApartGates bool // a gate's activation and its product are two operations, as in releases before July 2025
 	ApartHeads bool // packed queries, keys and values are copied, as in releases before September 2025
 	Drafts     int  // states of recurrent layers that are kept besides the last ones
+	ApartIndex bool // the scores of each head of an index are held, where a backend has no operation that sums them
 	Host       bool // the embedding is computed in this buffer too, as where no GPU is used
 }
 
@@ -83,6 +84,7 @@ type builder struct {
 	turns   map[turn]*tensor
 	pos     *tensor
 	states  *tensor // the numbers of the sequences' states
+	index   *indexInputs
 
 	count    int     // of all blocks
 	deep     *tensor // the embedding with vectors of images
@@ -125,14 +127,15 @@ func BufferSize(m Model, s Setting) (bytes int64, ok bool) {
 }
 
 // representative returns the blocks without those between the second and the last of a kind, at which the buffer is in the
-// state that an earlier block of the kind found.
+// state that an earlier block of the kind found. Blocks with inputs of their own, as Index has, all count.
 func representative(blocks []Block) []Block {
 	last, seen, kept := map[Block]int{}, map[Block]int{}, []Block(nil)
 	for i, b := range blocks {
 		last[b] = i
 	}
 	for i, b := range blocks {
-		if seen[b]++; seen[b] <= 2 || last[b] == i {
+		l, latent := b.Mixer.(Latent)
+		if seen[b]++; seen[b] <= 2 || last[b] == i || latent && l.Index.TopK > 0 {
 			kept = append(kept, b)
 		}
 	}
