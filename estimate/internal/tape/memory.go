@@ -406,6 +406,27 @@ func (t *Tape) HoldPassed() {
 	}
 }
 
+// lasts reports whether a slot that holds tensors until the forward pass is over holds a storage.
+func (t *Tape) lasts(id int32) bool {
+	for _, s := range t.slots {
+		if l, ok := s.value.(lasting); ok && slices.ContainsFunc(l.Lasting(), func(x Tensor) bool { return x.Shape != nil && x.storage == id }) {
+			return true
+		}
+	}
+	return false
+}
+
+// HoldLasting keeps the tensors of slots with a method Lasting alive until the forward pass is over.
+func (t *Tape) HoldLasting() {
+	for _, s := range t.slots {
+		if l, ok := s.value.(lasting); ok {
+			for _, x := range l.Lasting() {
+				t.Hold(x)
+			}
+		}
+	}
+}
+
 // Stage is the range of operations that one device of a pipeline runs.
 type Stage struct {
 	Begin, End    int32

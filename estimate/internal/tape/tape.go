@@ -352,17 +352,6 @@ func (s *Slot[T]) Of(t *Tape) *T {
 // lasting is a slot's value that holds tensors alive until the forward pass is over.
 type lasting interface{ Lasting() []Tensor }
 
-// HoldLasting keeps the tensors of such slots alive until the forward pass is over.
-func (t *Tape) HoldLasting() {
-	for _, s := range t.slots {
-		if l, ok := s.value.(lasting); ok {
-			for _, x := range l.Lasting() {
-				t.Hold(x)
-			}
-		}
-	}
-}
-
 // Size returns the memory of x on one device, or 0 if it is not valid.
 func (t *Tape) Size(x Tensor) alloc.Bytes {
 	bytes, err := x.Shape.Bytes(x.DType)
@@ -539,13 +528,13 @@ func (t *Tape) checkpoint(l Layer, x Tensor) Tensor {
 	if t.inside {
 		return l.Forward(t, x)
 	}
-	begin := int32(len(t.Ops))
+	begin, first := int32(len(t.Ops)), int32(len(t.Storages))
 	t.inside, t.products = true, 0
 	y := l.Forward(t, x)
 	t.inside = false
 	t.keptInside()
 	if end := int32(len(t.Ops)); t.backward(begin, end) {
-		t.Segments = append(t.Segments, t.segment(begin, end))
+		t.Segments = append(t.Segments, t.segment(begin, end, first))
 	}
 	return y
 }
@@ -558,10 +547,16 @@ func (t *Tape) backward(begin, end int32) bool {
 
 // segment describes the operations from begin up to end, which a checkpoint runs again. Their
 // inputs are kept for that: autograd keeps those that an operation made, and the checkpoint's
-// closure the others.
-func (t *Tape) segment(begin, end int32) Segment {
+// closure the others. Constants that the layer itself makes, storages from first on, are no inputs: the second run makes
+// them anew. Those that the model makes before its layers are recorded in the first layer that reads them, and are inputs.
+func (t *Tape) segment(begin, end, first int32) Segment {
 	s := Segment{Begin: begin, End: end}
 	made := make(map[int32]bool)
+	for id := first; id < int32(len(t.Storages)); id++ {
+		if t.Storages[id].made && t.Storages[id].Last < end && !t.lasts(id) {
+			made[id] = true
+		}
+	}
 	for i := begin; i < end; i++ {
 		o := &t.Ops[i]
 		for _, id := range t.Refs[o.In:o.Keep] {
