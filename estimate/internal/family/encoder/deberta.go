@@ -145,30 +145,54 @@ func deBERTaBlock(c family.Transformer, own *disentangled) tape.Layer {
 		k := f.Copy(f.Call("attention.self.key_proj", x))
 		v := f.Copy(f.Call("attention.self.value_proj", x))
 		s := f.MatMul(q, f.Scale(k), c.HeadWidth(), batch, c.Heads, length, length)
-		if own.span > 0 {
-			var bias []tape.Tensor
-			vectors := f.Apply(drop, *vectorsOfDistances.Of(f.Tape))
-			if own.toKeys {
-				bias = append(bias, against(f, c, q, f.Call(keys, vectors), own.span))
-			}
-			if own.toQueries {
-				bias = append(bias, against(f, c, k, f.Call(queries, vectors), own.span))
-			}
-			for i := 1; i < len(bias); i++ {
-				bias[0] = f.AddTo(bias[0], bias[i])
-			}
-			if len(bias) > 0 {
-				s = f.Add(s, bias[0])
-			}
+		biases := own.biases(f, c, q, k, keys, queries)
+		for _, bias := range biases {
+			s = f.Add(s, bias)
 		}
 		mask := tape.Own{Shape: alloc.Shape{batch, length, length}, DType: alloc.Bool}
 		s = f.Op(tape.Op{In: []tape.Tensor{s, (*ofPairs.Of(f.Tape)).mask}, Shape: s.Shape, DType: s.DType, KeepOwn: []tape.Own{mask}})
+		masked := s
 		s = f.Apply(drop, f.Op(tape.Op{In: []tape.Tensor{s}, Shape: s.Shape, KeepOutput: true})) // their softmax
 		y := f.Copy(f.MatMul(s, v, length, x.Shape...))                                          // heads and length change positions again
+		f.Hold(append(biases, masked)...)                                                        // by variables of the code
 		x = f.Call("attention.output.LayerNorm", f.Add(f.Apply(drop, f.Call("attention.output.dense", y)), x))
 		y = f.Apply(c.Activation.Layer(layer.UseGELU), f.Call("intermediate.dense", x))
-		return f.Call("output.LayerNorm", f.Add(f.Apply(drop, f.Call("output.dense", y)), x))
+		y = f.Call("output.LayerNorm", f.Add(f.Apply(drop, f.Call("output.dense", y)), x))
+		pairs := *ofPairs.Of(f.Tape)
+		f.Hold(pairs.mask, pairs.distances) // until the last block returns
+		return y
 	}}
+}
+
+// biases returns the sum of the scores of distances, as one tensor, or none if there are no such scores. The sum begins with a zero,
+// so that the first are copied, and variables of the code hold what was gathered until it is complete
+// (DisentangledSelfAttention.disentangled_attention_bias, of transformers 5.24.0).
+func (own *disentangled) biases(f *tape.Flow, c family.Transformer, q, k tape.Tensor, keys, queries string) []tape.Tensor {
+	if own.span == 0 {
+		return nil
+	}
+	vectors := f.Apply(c.Drop(), *vectorsOfDistances.Of(f.Tape))
+	var sum, found []tape.Tensor
+	if own.toKeys {
+		found = append(found, against(f, c, q, f.Call(keys, vectors), own.span))
+		sum = append(sum, addToZero(f, f.Scale(found[0])))
+	}
+	if own.toQueries {
+		found = append(found, against(f, c, k, f.Call(queries, vectors), own.span))
+		scaled := f.Scale(found[len(found)-1])
+		if len(sum) == 0 {
+			sum = append(sum, addToZero(f, scaled))
+		} else {
+			sum[0] = f.AddTo(sum[0], scaled)
+		}
+	}
+	f.Hold(found...)
+	return sum
+}
+
+// addToZero adds a tensor to the number zero, in new memory.
+func addToZero(f *tape.Flow, x tape.Tensor) tape.Tensor {
+	return f.Op(tape.Op{In: []tape.Tensor{x}, Shape: x.Shape, PassGrad: true})
 }
 
 // against multiplies queries or keys with the projected vectors of all distances, and gathers the
@@ -179,8 +203,12 @@ func against(f *tape.Flow, c family.Transformer, x, vectors tape.Tensor, span in
 	scores := f.MatMul(x, repeated, c.HeadWidth(), batch, c.Heads, length, all)
 	pairs := alloc.Shape{batch, c.Heads, length, length}
 	numbers := (*ofPairs.Of(f.Tape)).distances
-	found := f.Op(tape.Op{In: []tape.Tensor{scores, numbers}, Shape: pairs, DType: scores.DType, Keep: []tape.Tensor{scores}, KeepOwn: []tape.Own{{Shape: alloc.Shape{length, length}, DType: alloc.Int64}}})
-	return f.Scale(found)
+	o := tape.Op{In: []tape.Tensor{scores, numbers}, Shape: pairs, DType: scores.DType, Keep: []tape.Tensor{scores}, KeepOwn: []tape.Own{{Shape: alloc.Shape{length, length}, DType: alloc.Int64}}}
+	if f.On() == setting.CPU && scores.DType.Bits() < 32 { // the CPU gathers into float32 first, as measured with PyTorch 2.15.0
+		size, _ := pairs.Bytes(alloc.Float32) // the operation reports an overflow
+		o.ForwardWorkspace = min(size, setting.MaxTotal)
+	}
+	return f.Op(o)
 }
 
 // masked sets the padding to zero.
