@@ -145,3 +145,28 @@ func TestAutoAWQHoldsScores(t *testing.T) {
 	scores := alloc.Bytes(32 * 1024 * 1024)
 	assert.Greater(t, eager.Transient, (2+4+4)*scores)
 }
+
+// As torchao makes a weight in NF4, the whole weight, a scaled copy and differences from 16 values stay in the cache: before
+// 0.2 the differences of the whole weight, then of 2^20 elements.
+func TestTorchAOQuantizesOnDevice(t *testing.T) {
+	const n = 4096 * 4096
+	of := func(base string, opts ...estimate.Option) estimate.Footprint {
+		wide := []tape.Layer{layer.Linear{In: 4096, Out: 4096, NoBias: true}}
+		opts = append(opts, estimate.InputShape(1, 1, 4096), estimate.Precision(alloc.BFloat16))
+		if base != "" {
+			opts = append(opts, estimate.Quantized{Base: base, Layers: []string{"*"}})
+		}
+		return model(t, layer.Public(wide), opts...).Inference.Footprint
+	}
+	less, first, now := of("nf4-double"), of("nf4-double", estimate.Installed("torchao==0.1")), of("nf4-double", estimate.Installed("torchao==0.7"))
+	// the unpacked weight of the product takes the block of a copy
+	assert.InDelta(t, 2*n+n+2*valuesOfNF4*(1<<20)*2, int64(now.Reserved.Bytes-less.Reserved.Bytes), 24<<20)
+	assert.InDelta(t, 2*n+2*valuesOfNF4*n*2, int64(first.Reserved.Bytes-less.Reserved.Bytes), 24<<20)
+	assert.Greater(t, now.Needed.Bytes, less.Needed.Bytes)
+	assert.Greater(t, first.Needed.Bytes, now.Needed.Bytes+2*(valuesOfNF4-2)*n*2)
+	for _, base := range []string{"", "int8", "gptq"} {
+		assert.Equal(t, of(base), of(base, estimate.Installed("torchao==0.7")), base)
+	}
+}
+
+const valuesOfNF4 = 16

@@ -127,7 +127,7 @@ func Offloaded(what string) Option { return option(func(c *setting.Config) { c.O
 func OnCPU() Option { return option(func(c *setting.Config) { c.Backend = setting.CPU }) }
 
 // Installed says which versions of Python's packages run the model, as pip freeze lists them: "torch==2.4.1",
-// "transformers==4.46", "bitsandbytes==0.43.2", "autoawq==0.2.6". What is not said counts as new. These versions differ in memory:
+// "transformers==4.46", "bitsandbytes==0.43.2", "autoawq==0.2.6", "torchao==0.7". What is not said counts as new. These versions differ in memory:
 //
 //   - torch before 1.10: a ReLU that is not in place kept its input instead of its output.
 //   - torch before 1.11: softmax kept its input too, and cuBLAS had no workspace in the cache.
@@ -141,6 +141,9 @@ func OnCPU() Option { return option(func(c *setting.Config) { c.Backend = settin
 //     request 1270). Where it is not said, the upper bounds of training allow for such a version, unless torch is 2.4 or
 //     later, which appeared in the same month as 0.43.2.
 //   - bitsandbytes before 0.42: weights of four bits were unpacked to float16.
+//   - torchao, of any version: it makes weights in "nf4-double" from whole ones on the device, as torchtune's QLoRA does
+//     (dtypes/nf4tensor.py). What that takes for the largest of them stays reserved: 16 differences for each element, which
+//     since 0.2 are those of 2^20 elements at a time. Without it, bitsandbytes makes them.
 //   - autoawq before 0.2.7.post3: the attention of its fused modules held its scores, and made their softmax in float32, unless
 //     Attends says otherwise. A version counts for models that are served with weights in "awq" and that it fuses, such as Llama.
 func Installed(packages ...string) Option {

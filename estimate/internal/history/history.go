@@ -60,8 +60,12 @@ func (y *history) load(m Resident, each []tape.Load, fetched int64) {
 		sum += p.Weights
 	}
 	scale := float64(m.Weights) / float64(max(1, sum))
-	for _, p := range each {
-		y.Alloc(int64(float64(p.Weights) * scale))
+	for i, p := range each {
+		if n := int64(float64(p.Weights) * scale); y.quantizes(i) {
+			y.toNF4(n)
+		} else {
+			y.Alloc(n)
+		}
 		y.Alloc(p.Buffers)
 		if m.Master > 0 {
 			y.Alloc(p.Master)

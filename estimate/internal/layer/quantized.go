@@ -95,7 +95,7 @@ func keepInput(t *tape.Tape, o *tape.Op, x tape.Tensor) {
 	base := t.Cfg.Quantized.At(t.DeclaredPath())
 	libraries := t.Cfg.Libraries
 	keeps := setting.FourBits(base) && libraries.BeforeBitsandbytes(43, 2)
-	switch known := libraries.Bitsandbytes != [3]int{} || t.Cfg.Release.Major > 0 && !t.Cfg.Release.Before(2, 4); {
+	switch known := libraries.Bitsandbytes != [3]int{} || libraries.TorchAO != [3]int{} || t.Cfg.Release.Major > 0 && !t.Cfg.Release.Before(2, 4); {
 	case keeps || base == setting.Int8:
 		o.Keep = []tape.Tensor{x}
 		t.Linger(x)

@@ -96,6 +96,7 @@ type Libraries struct {
 	Transformers Release
 	Bitsandbytes [3]int
 	AutoAWQ      [3]int
+	TorchAO      [3]int
 }
 
 // installed reads the versions of the packages.
@@ -119,13 +120,15 @@ func (c *Config) installed() error {
 			c.Libraries.Transformers = release
 		case name == "bitsandbytes":
 			c.Libraries.Bitsandbytes = v
+		case name == "torchao":
+			c.Libraries.TorchAO = v
 		case name == "autoawq":
 			c.Libraries.AutoAWQ = v
 			if version == "0.2.7.post3" {
 				c.Libraries.AutoAWQ = flashOfAWQ
 			}
 		default:
-			return wrong("Installed: %q: want a version of torch, transformers, bitsandbytes or autoawq", p)
+			return wrong("Installed: %q: want a version of torch, transformers, bitsandbytes, torchao or autoawq", p)
 		}
 	}
 	return nil

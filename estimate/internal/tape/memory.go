@@ -31,6 +31,7 @@ type Holding struct {
 type ofModule struct {
 	Module        int32
 	Apart, Expert bool
+	FourBits      bool // of each element
 	Load          Load
 }
 
@@ -89,7 +90,7 @@ func Weigh(d *Declaration, cfg *setting.Config) (*Holding, error) {
 		to.Bytes += alloc.Bytes(whole)
 		h.Modules[p.module].add(l)
 		h.Total.add(l)
-		h.Each = append(h.Each, ofModule{int32(p.module), p.Apart, p.Expert, l})
+		h.Each = append(h.Each, ofModule{int32(p.module), p.Apart, p.Expert, p.DType == alloc.Int4 && !p.Buffer, l})
 	}
 	h.meet(cfg.Sharding)
 	return h, nil

@@ -50,7 +50,7 @@ type estimateOptions struct {
 	zeroGrad                   string
 	pytorch                    string
 	transformers, bitsandbytes string
-	autoawq                    string
+	autoawq, torchao           string
 
 	chunk          int // tokens of a prompt that run at once
 	batched        int // tokens of all prompts that run at once
@@ -91,6 +91,7 @@ func (o *estimateOptions) flags(cmd *cobra.Command) {
 	flags.StringVar(&o.transformers, "transformers", "", "`VERSION` of transformers, such as 4.45")
 	flags.StringVar(&o.bitsandbytes, "bitsandbytes", "", "`VERSION` of bitsandbytes, such as 0.43.2")
 	flags.StringVar(&o.autoawq, "autoawq", "", "`VERSION` of AutoAWQ whose fused modules run the model, such as 0.2.6")
+	flags.StringVar(&o.torchao, "torchao", "", "`VERSION` of torchao that quantizes the weights as they are loaded, such as 0.7")
 	flags.StringVar(&o.loading, "cuda-loading", "", "`WHEN` CUDA loads its kernels (CUDA_MODULE_LOADING), which decides the size of its context: "+strings.Join(loadings, ", "))
 	flags.BoolVar(&o.cpu, "cpu", false, "run on the CPU instead of CUDA")
 	flags.IntVar(&o.image, "image", 0, "images of `N` x N pixels")

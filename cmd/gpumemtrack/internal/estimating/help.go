@@ -42,7 +42,7 @@ func knownGPUs() string {
 
 // ofMachine lists the less common flags about where and with what a model runs.
 var ofMachine = []string{
-	"attention", "autoawq", "autocast", "bitsandbytes", "cpu", "cuda-loading", "expandable-segments", "experts", "offload", "pp", "pytorch", "quantize", "tp", "transformers",
+	"attention", "autoawq", "autocast", "bitsandbytes", "cpu", "cuda-loading", "expandable-segments", "experts", "offload", "pp", "pytorch", "quantize", "torchao", "tp", "transformers",
 }
 
 const imagesHelp = `Of a model that reads images or sounds with a text these flags let them run

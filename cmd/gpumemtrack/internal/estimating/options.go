@@ -210,7 +210,7 @@ func (o estimateOptions) loop() ([]estimate.Option, error) {
 	options := []estimate.Option{l, estimate.Offloaded(offload), estimate.CheckpointSaves(saves)}
 	for _, of := range []struct{ flag, given, example, name string }{
 		{"pytorch", o.pytorch, "2.4", "torch"}, {"transformers", o.transformers, "4.45", "transformers"}, {"bitsandbytes", o.bitsandbytes, "0.43.2", "bitsandbytes"},
-		{"autoawq", o.autoawq, "0.2.6", "autoawq"},
+		{"autoawq", o.autoawq, "0.2.6", "autoawq"}, {"torchao", o.torchao, "0.7", "torchao"},
 	} {
 		if of.given == "" {
 			continue
