@@ -86,6 +86,9 @@ var smallModels = []smallModel{
 	{"deepseek32 with many heads of indexers", with(sharedKeys, map[string]any{"attention.head_count_kv": 1, "attention.kv_lora_rank": 256, "attention.q_lora_rank": 512, "attention.key_length": 288, "attention.value_length": 256, "attention.key_length_mla": 96, "attention.value_length_mla": 64,
 		"rope.dimension_count": 32, "leading_dense_block_count": 1, "attention.indexer.head_count": 64, "attention.indexer.key_length": 128, "attention.indexer.top_k": 2048}), "output 1024 4096",
 		append([]string{latent + wideIndexer + mlp}, slices.Repeat([]string{latent + wideIndexer + expertsOf + shared + chosen}, 5)...)},
+	{"step35", with(sharedKeys, map[string]any{"attention.key_length": 64, "attention.value_length": 64, "attention.sliding_window": 512, "attention.sliding_window_pattern": []bool{false, true, true, true, false, true},
+		"attention.head_count": []int{16, 24, 24, 24, 16, 24}, "attention.head_count_kv": []int{4, 4, 4, 4, 4, 4}, "leading_dense_block_count": 1}), "output 1024 4096",
+		[]string{attention + headNorms + "attn_gate 1024 16," + mlp, stepWindow + shared, stepWindow + shared, stepWindow + shared, attention + headNorms + "attn_gate 1024 16," + expertsOf + chosen + shared, stepWindow + shared}},
 	{"glm4moe", with(sharedKeys, map[string]any{"leading_dense_block_count": 1}), "output 1024 4096",
 		append([]string{attention + strings.Replace(mlp, "ffn_norm", "post_attention_norm", 1)}, slices.Repeat([]string{attention + qkvBias + strings.Replace(expertsOf, "ffn_norm", "post_attention_norm", 1) + shared + chosen}, 3)...)},
 	{"minimax-m2", with(mixtureKeys, map[string]any{"expert_gating_func": 2, "feed_forward_length": 512}), "output 1024 4096", slices.Repeat([]string{attention + "attn_q_norm 1024, attn_k_norm 256," + expertsOf + chosen}, 4)},
@@ -166,6 +169,7 @@ const (
 	wholeLatent = "attn_norm 1024, attn_q_a 1024 512, attn_q_a_norm 512, attn_q_b 512 1536, attn_kv_a_mqa 1024 288, attn_kv_a_norm 256, attn_kv_b 256 2048, attn_output 1024 1024,"
 	indexer     = "indexer.k_norm.weight 128, indexer.k_norm.bias 128, indexer.proj.weight 1024 8, indexer.attn_k.weight 1024 128, indexer.attn_q_b.weight 512 1024,"
 	wideIndexer = "indexer.k_norm.weight 128, indexer.k_norm.bias 128, indexer.proj.weight 1024 64, indexer.attn_k.weight 1024 128, indexer.attn_q_b.weight 512 8192,"
+	stepWindow  = "attn_norm 1024, attn_q 1024 1536, attn_k 1024 256, attn_v 1024 256, attn_output 1536 1024, attn_gate 1024 24," + headNorms + expertsOf + chosen
 	predicts    = "nextn.eh_proj.weight 2048 1024, nextn.enorm.weight 1024, nextn.hnorm.weight 1024, nextn.shared_head_norm.weight 1024"
 	plainMLP    = "ffn_up 1024 2816, ffn_up.bias 2816, ffn_down 2816 1024, ffn_down.bias 1024,"
 	gemma4      = "post_attention_norm 1024, post_ffw_norm 1024, layer_output_scale 1, inp_gate 1024 64, proj 64 1024, post_norm 1024"

@@ -152,6 +152,9 @@ func TestGGUFSaysWhatIsWrongWithItsBlocks(t *testing.T) {
 		"no MLP":                    {"lfm2", "feed_forward_length", uint32(0), `"lfm2.feed_forward_length": 0 is not a number from 1`},
 		"fractions":                 {"lfm2", "attention.head_count_kv", []float32{0, 2}, `"lfm2.attention.head_count_kv": is not a whole number`},
 		"no pattern":                {"gemma4", "attention.sliding_window_pattern", nil, `"gemma4.attention.sliding_window_pattern": 0 numbers for 2 blocks`},
+		"no heads with a window":    {"step35", "attention.head_count", []uint32{4, 8}, `"step35.attention.head_count_kv": 2 heads in blocks without a window and 0 in those with one`},
+		"other keys with a window":  {"step35", "attention.head_count_kv", []uint32{1, 2}, "2 heads of keys and values in blocks without a window and 1 in those with one"},
+		"no gates":                  {"step35", "attention.head_count_kv", []uint32{2, 2}, "attention without gates"},
 		"windows alone":             {"gemma4", "attention.sliding_window_pattern", []bool{true, true}, "no block attends to all tokens"},
 		"all blocks borrow":         {"gemma4", "attention.shared_kv_layers", uint32(2), "2 of 2 layers use the keys and values of others"},
 	} {
@@ -179,6 +182,29 @@ func together(opts ...estimate.Option) estimate.Option {
 			o.Apply(c)
 		}
 	})
+}
+
+// Blocks of Step 3.5 with a window have other numbers of query heads.
+func TestGGUFWithOtherHeadsInWindows(t *testing.T) {
+	const experts = ",ffn_norm 64,ffn_gate_inp 64 4,ffn_gate_exps 64 24 4,ffn_up_exps 64 24 4,ffn_down_exps 24 64 4,ffn_gate_shexp 64 24,ffn_up_shexp 64 24,ffn_down_shexp 24 64"
+	const full = "attn_norm 64,attn_q 64 64,attn_k 64 32,attn_v 64 32,attn_output 64 64,attn_q_norm 16,attn_k_norm 16,attn_gate 64 4"
+	const windowed = "attn_norm 64,attn_q 64 96,attn_k 64 32,attn_v 64 32,attn_output 96 64,attn_q_norm 16,attn_k_norm 16,attn_gate 64 6" + experts
+	keys := []ggufKey{{"general.architecture", "step35"}, {"tokenizer.ggml.tokens", []string{"a", "b", "c", "d"}},
+		{"step35.attention.head_count", []uint32{4, 6, 6, 4}}, {"step35.attention.head_count_kv", []uint32{2, 2, 2, 2}}, {"step35.attention.sliding_window_pattern", []bool{false, true, true, false}}}
+	for name, n := range map[string]uint32{"embedding_length": 64, "block_count": 4, "feed_forward_length": 96, "attention.key_length": 16, "attention.sliding_window": 10, "expert_count": 4, "expert_used_count": 2,
+		"expert_feed_forward_length": 24, "expert_shared_feed_forward_length": 24, "leading_dense_block_count": 1} {
+		keys = append(keys, ggufKey{"step35." + name, n})
+	}
+	c, err := ReadFile(writeFile(t, "step.gguf", blocksGGUF(keys, "token_embd 64 4,output_norm 64,output 64 4", full+",ffn_norm 64,ffn_gate 64 96,ffn_up 64 96,ffn_down 96 64", windowed, windowed, full+experts)))
+	require.NoError(t, err)
+	r, err := c.Report(estimate.Tokens(1, 16))
+	require.NoError(t, err)
+	assert.Equal(t, c.parameters(), r.Params.Count)
+	cache, err := c.Cache(1, 100)
+	require.NoError(t, err)
+	size, err := estimate.KVCache(cache)
+	require.NoError(t, err)
+	assert.EqualValues(t, 2*2*32*(2*100+2*10), size)
 }
 
 // Blocks that predict further tokens are the last ones of a file. They are none of the model's own, and attend where they run.

@@ -24,6 +24,7 @@ var Decoders = []*Family{
 	FalconH1,
 	NemotronH,
 	KimiLinear,
+	Step35,
 	Zamba2,
 	VaultGemma,
 	FlexOLMo,

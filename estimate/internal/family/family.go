@@ -78,6 +78,7 @@ type GGUF struct {
 	Biases bool        // the tensors show which projections have biases
 	Mixer  bool        // there is neither attention nor an MLP
 	Blocks bool        // KV heads and the MLP's width may differ between blocks
+	Heads  bool        // with Blocks: query heads too
 	Read   func(*Metadata, *Model)
 }
 

@@ -32,6 +32,7 @@ func graphOf(c Transformer) ggml.Model {
 	if of(manyPositions) || c.Batched {
 		m.Positions = 4
 	}
+	m.LateOutputs = Own[stepHeads](c) != nil
 	m.Deepstack = min(c.Deepstack, MaxBlocks)
 	if own := Own[global](c); own != nil {
 		m.PerLayer = own.inner
@@ -151,7 +152,7 @@ func graphAttention(c Transformer, s style, kind BlockKind) ggml.Part {
 	}
 	of := c.attention(s, kind)
 	a := ggml.Attention{
-		Heads: c.Heads, KVHeads: setting.Or(c.KVHeads, c.Heads), HeadSize: c.HeadWidth(), Packed: of.Packed, Gated: of.Gated, Normed: c.QKNorm != layer.NoQKNorm,
+		Heads: of.Heads, KVHeads: setting.Or(c.KVHeads, c.Heads), HeadSize: c.HeadWidth(), HeadGates: Own[stepHeads](c) != nil, Packed: of.Packed, Gated: of.Gated, Normed: c.QKNorm != layer.NoQKNorm,
 		Rotates: of.Rotary, Windowed: kind&Windowed != 0, Borrows: kind&Borrowing != 0,
 	}
 	if own := c.Family.OrLlama().fullHeads; own != nil && !a.Windowed {

@@ -77,7 +77,11 @@ func (m *Metadata) sizes(g *GGUF, a *Model) {
 	case g.Mixer:
 		a.Heads, a.KVHeads = 1, 1
 	case g.Blocks:
-		m.must(&a.Heads, "attention.head_count")
+		heads := m.must
+		if g.Heads {
+			heads = m.largest
+		}
+		heads(&a.Heads, "attention.head_count")
 		m.largest(&a.FFN, "feed_forward_length")
 		m.largest(&a.KVHeads, "attention.head_count_kv")
 	default:

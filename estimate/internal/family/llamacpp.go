@@ -81,7 +81,7 @@ func (c Transformer) Serve(s Server, cache setting.KVConfig, sizes setting.Layer
 	if s.Predicts && c.Predicting == 0 {
 		return nil, fmt.Errorf("estimate llama.cpp: the model has no blocks that predict further tokens, which Predicts is about")
 	}
-	if s.Predicts && hasIndexer(c) { // its own cache has no keys of the indexer, which all layers of a KVConfig have
+	if s.Predicts && (hasIndexer(c) || c.Family == Step35) { // their cache and their heads are of another kind
 		return nil, fmt.Errorf("estimate llama.cpp: what the blocks that predict further tokens take in a %v model is not known: leave out Predicts", c.Family)
 	}
 	if rollsBack(c) {

@@ -6,6 +6,7 @@ type Attention struct {
 	HeadSize, ValueSize int
 	Packed              bool // one product makes queries, keys and values
 	Gated               bool // the product of the queries has a gate too (Qwen3-Next)
+	HeadGates           bool // a gate weighs each head (Step 3.5)
 	Normed              bool // norms of queries and keys
 	NormedValues        bool
 	Rotates             bool
@@ -60,6 +61,10 @@ func (a Attention) build(b *builder, x *tensor) *tensor {
 	if gate != nil {
 		g := op(gate.size, gate)
 		y = over(y.size, y, over(g.size, g))
+	}
+	if a.HeadGates {
+		g := b.product(a.Heads, x)
+		y = view(over(y.size, view(y), view(over(g.size, g))))
 	}
 	if a.NoProjection {
 		return y

@@ -8,6 +8,7 @@ type Model struct {
 	Scaled        bool  // a factor on the embedding
 	Positions     int   // positions of a token; 0 means 1
 	Predicts      bool  // the blocks predict further tokens from the last output and the next embedding (nextn)
+	LateOutputs   bool  // the tokens whose logits are computed are chosen after the last block (Step 3.5)
 	Capped        bool  // a tanh caps the logits
 	PerLayer      int   // width of each block's own embedding (Gemma 4); 0 means none
 	Deepstack     int   // blocks to whose output vectors of images are added, which come with the embedding (Qwen3-VL)
@@ -204,7 +205,7 @@ func (b *builder) build() {
 		case b.AltUp.Inputs > 1:
 			x = b.AltUp.block(b, block, x)
 			continue
-		case i == len(b.Blocks)-1:
+		case i == len(b.Blocks)-1 && !b.LateOutputs:
 			ids = b.input(b.bytes(4, b.s.Outputs))
 		}
 		if x = b.block(block, x, ids); i < b.Deepstack && ids == nil {
@@ -213,6 +214,9 @@ func (b *builder) build() {
 	}
 	if b.AltUp.Inputs > 1 {
 		x = op(b.bytes(4, b.Hidden, b.s.Outputs), b.AltUp.joined(b, x), b.input(b.bytes(4, b.s.Outputs)))
+	}
+	if b.LateOutputs {
+		x = b.chosen(x, b.input(b.bytes(4, b.s.Outputs)))
 	}
 	x = b.normed(x)
 	b.expand(x)
