@@ -13,7 +13,7 @@ func TestRun(t *testing.T) {
 	require.NoError(t, run(&b))
 	for _, want := range []string{
 		"Model VGG-19 : params: 574.668960 MB", "largest batch that trains in 24 GiB:",
-		"Llama 3 8B, 8030261248 parameters", "serving 32 sequences",
+		"Meta-Llama-3-8B, 8030261248 parameters", "serving 32 sequences",
 	} {
 		assert.Contains(t, b.String(), want)
 	}
