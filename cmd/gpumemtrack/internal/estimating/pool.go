@@ -100,6 +100,12 @@ type poolModel struct {
 	weights, weightsUpper alloc.Bytes
 }
 
+// missingDraft is what is Missing where a layer of the model drafts tokens: models have only the layers that run without drafts.
+const missingDraft = "what the layer that drafts weighs"
+
+// drafts reports whether the weights of what drafts are missing.
+func (m poolModel) drafts() bool { return slices.Contains(m.report.Missing, missingDraft) }
+
 // pool is what --json prints as pool.
 type pool struct {
 	Engine   string      `json:"engine"`
@@ -116,6 +122,7 @@ type pool struct {
 	TooSmall any         `json:"too_small,omitempty"` // why the engine refuses to start
 
 	title  string
+	drafts bool // with weights that are not counted
 	answer string
 	usual  []string // flags that have the engine's defaults
 	parts  []poolPart
@@ -171,6 +178,9 @@ func runPool(a *cli.App, name string, o estimateOptions) error {
 	}
 	p.Engine, p.Release, p.Tokens, p.Step = o.engine.Name, cmp.Or(o.engine.release, o.engine.Latest), m.tokens, stepTokens(o)
 	p.Memory = device(o).memory
+	if m.drafts() && o.pool.cache == 0 {
+		p.lines = append(p.lines, capital(missingDraft)+" is not counted, so that no number of requests is certain to fit.")
+	}
 	if note := o.longerThan(m.tokens, e.pooled.ContextLength()); note != "" {
 		p.lines = append(p.lines, capital(note)+".")
 	}
@@ -228,6 +238,9 @@ func poolOf(name string, o estimateOptions) (poolModel, *estimated, error) {
 		m.weightsUpper = max(alloc.Bytes(float64(m.weights)*min(1, packed)), held(whole)/gpus)
 		m.weights = held(whole) / gpus
 	}
+	if m.drafts() { // nothing may be left
+		m.weightsUpper = m.weights + device(o).memory
+	}
 	if packed < 0.95 { // kernels pad quantized weights, and hold some in another form
 		m.weightsUpper = max(m.weightsUpper, m.weights+m.weights/10)
 	}
@@ -257,6 +270,9 @@ func poolReport(name string, o estimateOptions, e *estimated) (*estimate.Report,
 	if err != nil {
 		return nil, err
 	}
+	if o.pool.drafted > 0 {
+		options = append(options, estimate.Missing(missingDraft))
+	}
 	return o.report(name, append(options, estimate.AskedAlone()), e)
 }
 
@@ -271,7 +287,7 @@ func (p *pool) write(w io.Writer, r *estimate.Report, e *estimated) {
 			}
 			row := table.Row{part.name, part.size.Bytes, "", ""}
 			if part.size.Lower != part.size.Upper {
-				row[2], row[3] = part.size.Lower, part.size.Upper
+				row[2], row[3] = part.size.Lower, atMost(part.size.Upper)
 			}
 			t.AppendRow(row)
 		}

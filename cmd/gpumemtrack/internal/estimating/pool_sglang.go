@@ -25,7 +25,7 @@ func sglangPool(o estimateOptions, m poolModel) (*pool, error) {
 	}
 	s, start := sglangSettings(o, m)
 	release := cmp.Or(o.engine.release, serving.SGLangVersion)
-	out := &pool{title: fmt.Sprintf("%s %s on %s, requests of up to %s", o.engine.Title, release, devices(g, o.tp), tokensOf(m.tokens))}
+	out := &pool{title: fmt.Sprintf("%s %s on %s, requests of up to %s", o.engine.Title, release, devices(g, o.tp), tokensOf(m.tokens)), drafts: m.drafts()}
 	if release != serving.SGLangVersion {
 		out.lines = append(out.lines, "The rules are those of SGLang "+serving.SGLangVersion+".")
 	}
@@ -125,6 +125,9 @@ func fractionOfSGLang(start serving.SGLangStart, plan serving.SGLangPlan) string
 
 // sglangBudget fills in how the memory of the pools comes about.
 func (p *pool) sglangBudget(b serving.SGLangBudget) {
+	if p.drafts {
+		b.Weights.Upper = estimate.Unbounded
+	}
 	p.Fraction, p.Budget = b.Fraction, b
 	p.parts = []poolPart{
 		{"free before loading (estimate)", b.Free}, {fractionText(b.Fraction) + " of it", b.Static}, {"weights", b.Weights}, {"left by loading (estimate)", b.Loading},

@@ -342,3 +342,22 @@ func TestPoolFlags(t *testing.T) {
 		assert.Contains(t, stderr.String(), want, args)
 	}
 }
+
+// The layer that drafts has weights that are not counted: no request is certain to fit, with no fraction.
+func TestPoolOfDrafts(t *testing.T) {
+	for _, engine := range []string{"vllm", "sglang"} {
+		args := "llama-3-8b --gpu h100 --max-model-len 8192 --engine " + engine
+		plain, drafting := poolJSON(t, args, 0), poolJSON(t, args+" --draft-tokens 3", 0)
+		assert.Positive(t, plain.Pool.Lower.Requests)
+		assert.Zero(t, drafting.Pool.Lower.Requests)
+		assert.Positive(t, drafting.Pool.Upper.Requests)
+		assert.Nil(t, poolJSON(t, args+" --draft-tokens 3 --requests 2", 0).Pool.Asked.FractionUpper)
+		assert.Positive(t, poolJSON(t, args+" --draft-tokens 3 --kv-cache-memory 20GiB", 0).Pool.Lower.Requests)
+
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, 0, run(strings.Fields("estimate "+args+" --draft-tokens 3"), nil, &stdout, &stderr), stderr.String())
+		assert.Contains(t, stdout.String(), "fit at once, or none")
+		assert.Contains(t, stdout.String(), "What the layer that drafts weighs is not counted")
+		assert.Regexp(t, `weights +│ +15.0 GiB │ +15.0 GiB │ +unknown`, stdout.String())
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/estimate"
 	"github.com/gpumemtrack/gpumemtrack/estimate/serving"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 )
@@ -30,7 +31,7 @@ func vllmPool(o estimateOptions, m poolModel) (*pool, error) {
 	v := vllmSettings(o, m)
 	start, usual := vllmStart(o, m, v)
 	release := cmp.Or(o.engine.release, serving.VLLMVersion)
-	out := &pool{title: fmt.Sprintf("%s %s on %s", o.engine.Title, release, devices(g, max(1, v.Tensor)*max(1, v.Pipeline))), usual: usual}
+	out := &pool{title: fmt.Sprintf("%s %s on %s", o.engine.Title, release, devices(g, max(1, v.Tensor)*max(1, v.Pipeline))), drafts: m.drafts(), usual: usual}
 	if p.requests > 0 {
 		return out, out.vllmAsked(v, start, m, p.requests)
 	}
@@ -115,6 +116,9 @@ func devices(g gpu, n int) string {
 
 // budget fills in how the memory of the cache comes about.
 func (p *pool) budget(b serving.VLLMBudget, fraction float64) {
+	if p.drafts {
+		b.Weights.Upper = estimate.Unbounded
+	}
 	p.Fraction, p.Budget = fraction, b
 	p.parts = []poolPart{
 		{fractionText(fraction) + " of it", exactly(b.Requested)}, {"weights", b.Weights}, {"profile run (estimate)", b.Profile}, {"outside PyTorch (estimate)", b.Outside},
