@@ -300,6 +300,9 @@ func (c *File) WholeImages() bool { return c.architecture.WholeImages && c.archi
 // its file says. 0 means that neither is known.
 func (c *File) ContextLength() int { return c.architecture.ContextLength() }
 
+// ImageSide returns the side of the images that the model makes, in pixels; images are square. It is 0 if it makes none.
+func (c *File) ImageSide() int { return c.architecture.ImageSide() }
+
 // HasTowers reports whether the model reads images or sounds with a text, and so has a tower for them.
 func (c *File) HasTowers() bool { return c.architecture.Vision != nil || c.architecture.Audio != nil }
 

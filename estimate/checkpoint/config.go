@@ -140,7 +140,7 @@ func (c *config) architecture() (architecture, error) {
 	if c.ModelType == "" {
 		key = "_class_name"
 	}
-	reason := fmt.Sprintf("%q is none of the %d families that are known, which `gpumemtrack help estimate-models` and checkpoint.Families list", strictjson.Shorten(name), len(Families()))
+	reason := fmt.Sprintf("%q is none of the %d families that are known, which `gpumemtrack help estimate-models` lists", strictjson.Shorten(name), len(Families()))
 	alone, err := c.cacheAlone(name)
 	if errors.As(err, &wrong) {
 		reason += fmt.Sprintf("; nor are the sizes of its keys and values known: %s: %s", wrong.Where, cmp.Or(wrong.Reason, "it is wrong"))

@@ -34,7 +34,7 @@ import (
 // Model is a known model.
 type Model struct {
 	Name   string     // as ByName takes it, such as "resnet50"
-	Title  string     // as people write it, such as "ResNet-50"
+	Title  string     // as people write it, such as "ResNet-50"; of a model with the layers of another, its own
 	Layers []nn.Layer // for estimate.Model
 	// Input is the usual input with a batch of one.
 	Input estimate.Option
@@ -186,7 +186,7 @@ func ByName(name string) (Model, error) {
 	if e, ok := find(name); ok {
 		layers, input, transformer := e.build()
 		return Model{
-			Name: e.name, Title: e.title, Layers: layer.Public(layers), Input: input,
+			Name: e.name, Title: e.titleOf(name), Layers: layer.Public(layers), Input: input,
 			Params: e.params, DType: e.dtype, Config: e.config, transformer: transformer,
 		}, nil
 	}
@@ -250,6 +250,23 @@ func find(name string) (entry, bool) {
 		}
 	}
 	return entry{}, false
+}
+
+// titleOf returns the title of the model that a name means: of one whose layers are those of the entry, as Qwen3.6 has those of
+// Qwen3.5, that of its own repository.
+func (e entry) titleOf(name string) string {
+	for _, reduced := range []func(name string) string{normal, untuned} {
+		key := reduced(name)
+		if key == reduced(e.name) || key == reduced(e.title) {
+			break
+		}
+		for _, other := range e.also {
+			if reduced(other) == key {
+				return other[strings.LastIndexByte(other, '/')+1:]
+			}
+		}
+	}
+	return e.title
 }
 
 // words of a name are in lower case, and without the organization before it.

@@ -77,6 +77,19 @@ func TestByName(t *testing.T) {
 	assert.ErrorContains(t, err, `no model is named "alexnet", nor alike`)
 }
 
+// A model with the layers of another has its own title.
+func TestTitles(t *testing.T) {
+	for name, want := range map[string]string{
+		"Qwen3.6-35B-A3B": "Qwen3.6-35B-A3B", "qwen/qwen3.6-27b": "Qwen3.6-27B", "qwen3.5-27b": "Qwen3.5-27B", "sdxl": "stable-diffusion-xl-base-1.0", "ResNet-50": "ResNet-50",
+		"meta-llama/Meta-Llama-3-8B": "Meta-Llama-3-8B", "llama3:8b": "Meta-Llama-3-8B",
+	} {
+		m, err := zoo.ByName(name)
+		if assert.NoError(t, err, name) {
+			assert.Equal(t, want, m.Title, name)
+		}
+	}
+}
+
 func TestSimilar(t *testing.T) {
 	for name, want := range map[string]string{
 		"resnet5":                      "resnet50",

@@ -133,6 +133,20 @@ func (a *Model) LatentSide() int {
 	return cmp.Or(a.latent, a.Image, usualSide)
 }
 
+// ImageSide returns the side of the images that the model makes, in pixels; 0 if it makes none.
+func (a *Model) ImageSide() int {
+	if frames, _ := a.Video(); frames > 0 || !a.MakesImages() {
+		return 0
+	}
+	switch images := a.Images.(type) {
+	case interface{ ImageSide() int }:
+		return images.ImageSide()
+	case nil, interface{ LatentSide() int }:
+		return setting.Product(a.LatentSide(), a.PixelScale())
+	}
+	return 0
+}
+
 // LatentFrames returns the number of frames of the latent video that the model makes: 1, if it makes images.
 func (a *Model) LatentFrames() int { return max(1, cmp.Or(a.frames, a.Family.OrLlama().Frames)) }
 

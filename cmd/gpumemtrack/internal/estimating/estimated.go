@@ -56,7 +56,7 @@ type estimated struct {
 	options   estimateOptions
 	alone     *checkpoint.File // files of which only the weights are known; else nil
 	sized     bool             // the images' size decides how many tokens stand for them
-	side      int              // of the frames of videos, in pixels
+	side      int              // of the images or the frames of videos that it makes, in pixels; 0 if it makes none
 	sound     bool             // it reads samples of sounds instead of tokens
 	notes     []string
 	published string      // element type of a known model's weights
@@ -118,17 +118,6 @@ var flagNames = strings.NewReplacer(
 	"Machine.GPU and Machine.Loading say", "--gpu and --cuda-loading say", "Machine.GPU", "--gpu", "Machine.Loading", "--cuda-loading",
 	"Loop.ZeroGrad", "--zero-grad", "Loop.Form", "--optimizer-form", "Loop.Decay", "--weight-decay", "Loop.Output", "--hold-output",
 	"Installed", "--bitsandbytes", "unless Precision gives", "unless --dtype gives", "Report.Beside", "--measured",
-)
-
-// errorNames replaces the settings that errors of packages estimate and serving name. They stand with the words around them, since
-// an error quotes files and models.
-var errorNames = strings.NewReplacer(
-	"a Tensor of Sharding that", "a --tp that", "KVConfig: a Batch of", "a --batch of", "a KVType of", "a --kv of", "KVType is", "--kv is",
-	"and a Context of", "and a --seq of", "a Context of", "a --max-model-len of", "a Fraction of", "a --memory-fraction of", "MaxModelLen is", "--max-model-len is",
-	"MaxRequests, or what", "--max-requests, or what", "DraftTokens with recurrent states needs MaxRequests", "--draft-tokens with recurrent states needs --max-requests",
-	"sharding: Data is", "sharding: --replicas is", "sharding: Tensor is", "sharding: --tp is", "sharding: Pipeline is", "sharding: --pp is", "sharding: Experts is", "sharding: --ep is",
-	"sharding: ZeRO is", "sharding: --zero is", "sharding: MicroBatches is", "sharding: --accumulate is", "leave Train out", "leave --train out",
-	"Bucket is", "--reduce-bucket-size is", "and Reuse is", "and --max-reuse-distance is",
 )
 
 // assumedType ends the note that a file does not give the type of its weights, which --dtype then does.
@@ -236,8 +225,11 @@ func (e *estimated) assumed() []string {
 	case len(shape) == 4 && shape[1] == 3 && shape[2] == shape[3]:
 		image = strconv.Itoa(shape[2])
 	}
+	if e.side > 0 {
+		image = strconv.Itoa(e.side)
+	}
 	if e.Frames > 0 {
-		image, frames = strconv.Itoa(e.side), strconv.Itoa(e.Frames)
+		frames = strconv.Itoa(e.Frames)
 	}
 	assume(o.batch > 0 || o.maxBatch, "--batch", "1")
 	assume(o.seq > 0 || o.maxContext, "--seq", length)
@@ -513,11 +505,24 @@ func (e estimated) videoOf() string {
 	return fmt.Sprintf(", %d %s of %d x %d pixels", e.Frames, frames, e.side, e.side)
 }
 
+// imagesOf says how many images the model makes, and of which size.
+func (e estimated) imagesOf() string {
+	n := e.Report.Inputs[0][0]
+	said := fmt.Sprintf(", %s of %s x %s pixels", text.Grouped(n)+many(n, " image", " images"), text.Grouped(e.side), text.Grouped(e.side))
+	if e.options.image == 0 {
+		said += " (assumed)"
+	}
+	return said
+}
+
 // inputOf says what the model reads: how many texts of how many tokens, and whether that number is assumed.
 func (e estimated) inputOf() string {
 	o, r := e.options, e.Report
 	if len(r.Inputs) == 0 {
 		return ", no input: --batch and --seq give its activations"
+	}
+	if e.side > 0 && e.Frames == 0 {
+		return e.imagesOf()
 	}
 	said := ""
 	if shape := r.Inputs[0]; len(shape) != 2 {

@@ -134,17 +134,3 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 	}
 	return e.verdict(name)
 }
-
-// flagged is an error of a library in the words of the command: it names flags in place of options.
-type flagged struct{ error }
-
-func (e flagged) Error() string { return errorNames.Replace(e.error.Error()) }
-func (e flagged) Unwrap() error { return e.error }
-
-// inFlags returns the error, or nil, with the names of flags.
-func inFlags(err error) error {
-	if err == nil {
-		return nil
-	}
-	return flagged{err}
-}

@@ -139,3 +139,16 @@ func TestEstimateVideos(t *testing.T) {
 		assert.Contains(t, stderr.String(), want, flags)
 	}
 }
+
+// The first line says which images a pipeline makes, not the shape of its latent.
+func TestPixelsOfImages(t *testing.T) {
+	for args, want := range map[string]string{
+		"sdxl": ", 1 image of 1,024 x 1,024 pixels (assumed)\n", "sdxl-unet --batch 2": ", 2 images of 1,024 x 1,024 pixels (assumed)\n",
+		"flux.1-dev": ", 1 image of 1,024 x 1,024 pixels (assumed)\n", "qwen-image --image 512": ", 1 image of 512 x 512 pixels\n", "wan2.1-t2v-1.3b": ", 81 frames of 480 x 480 pixels\n",
+	} {
+		var stdout, stderr bytes.Buffer
+		require.Zero(t, run(strings.Fields("estimate "+args), nil, &stdout, &stderr), stderr.String())
+		assert.Contains(t, stdout.String(), want, args)
+	}
+	assert.Contains(t, strings.Join(estimateJSON(t, "flux.1-dev").Assumed, " "), "--image 1024")
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
@@ -15,6 +16,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/estimate/llamacpp"
 	"github.com/gpumemtrack/gpumemtrack/estimate/nn"
 	"github.com/gpumemtrack/gpumemtrack/estimate/zoo"
+	"github.com/gpumemtrack/gpumemtrack/internal/engines"
 )
 
 // estimate returns the report that the flags ask for, without a search.
@@ -87,7 +89,10 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 	if o.batched > 0 {
 		o.batched = max(o.batched, e.ImageTokens) // the images of a text are never cut
 	}
-	e.Frames, e.side = c.Video()
+	if e.Frames, e.side = c.Video(); e.Frames == 0 {
+		e.side = c.ImageSide()
+	}
+	o.wholeImages(c, e)
 	e.sound = c.ReadsSound()
 	if o.lora > 0 && len(o.targets) == 0 {
 		if o.targets, err = fileTargets(c, e); err != nil {
@@ -150,6 +155,24 @@ func (o estimateOptions) ofOpened(c *checkpoint.File, err error, options []estim
 		report.Notes = append(report.Notes, "this is PyTorch's memory: --engine llama.cpp tells llama.cpp's, which GGUF files are made for")
 	}
 	return report, err
+}
+
+// wholeImages sets the tokens of a step to the engine's default for models that run images whole, if c is one.
+func (o *estimateOptions) wholeImages(c *checkpoint.File, e *estimated) {
+	const flag = "max-batched-tokens"
+	if !o.serve || !o.engine.sets(flag) || !c.WholeImages() {
+		return
+	}
+	run := o.run()
+	run.Release, run.Model = o.engine.release, []string{engines.WholeImages}
+	defaults := o.engine.For(run, o.flagSet.Changed)
+	for _, d := range defaults {
+		if d.Flag == flag {
+			n, _ := strconv.Atoi(d.Value) // it is a part of the program
+			o.batched, o.engine.defaults = n, defaults
+			e.options.batched, e.options.engine.defaults = n, defaults
+		}
+	}
 }
 
 // ggufOptions returns the option for the weights of a GGUF file that --quantize names, after those of a server.

@@ -20,6 +20,7 @@ import (
 func listCommand(a *cli.App) *cobra.Command {
 	var limit alloc.Bytes
 	var gpu, typed string
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list [WORD]...",
 		Short: "List the models that are known by name, with their sizes",
@@ -27,6 +28,7 @@ func listCommand(a *cli.App) *cobra.Command {
 		Example: `  gpumemtrack estimate list qwen 7b
   gpumemtrack estimate list qwen3_moe --fits 80GiB`,
 		RunE: func(_ *cobra.Command, words []string) error {
+			var models []listedModel
 			t := cli.NewTable(a.Stdout, 3, "Name", "Family", "Published as", "Parameters", "Weights")
 			listed, all := 0, zoo.Names()
 			for _, name := range all {
@@ -39,10 +41,17 @@ func listCommand(a *cli.App) *cobra.Command {
 					continue
 				}
 				listed++
+				models = append(models, listedModel{name, family, published.Types, m.Params, published.Bytes})
 				t.AppendRow(table.Row{name, family, published.Types, inThousands(m.Params), published.Bytes})
 			}
 			if listed == 0 {
 				return fmt.Errorf("none of the %d models that are known by name is one of %s", len(all), strings.TrimSpace(strings.Join(append(words, typed), " ")))
+			}
+			if asJSON {
+				return json.NewEncoder(a.Stdout).Encode(struct {
+					Schema string        `json:"schema"`
+					Models []listedModel `json:"models"`
+				}{listSchema, models})
 			}
 			t.Render()
 			if listed == len(all) {
@@ -54,7 +63,19 @@ func listCommand(a *cli.App) *cobra.Command {
 		},
 	}
 	cmd.Flags().Var(newFitsFlag(&limit, &gpu, &typed), "fits", "those whose weights are no larger than `SIZE`, such as 24GiB, h100 or 4090")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: schema, and models with name, family, published_as, parameters, weights_bytes")
 	return cmd
+}
+
+const listSchema = "gpumemtrack.estimate.list/1"
+
+// listedModel is a model that --json lists.
+type listedModel struct {
+	Name       string      `json:"name"`
+	Family     string      `json:"family"`
+	Published  string      `json:"published_as"`
+	Parameters int64       `json:"parameters"`
+	Weights    alloc.Bytes `json:"weights_bytes"`
 }
 
 // hasWords reports whether a text has all of the words, in upper or lower case.

@@ -2,6 +2,7 @@ package estimating
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,6 +48,21 @@ func TestList(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	assert.Equal(t, cli.ExitFailed, run(strings.Fields("estimate list qwen --fits 1MiB"), nil, &stdout, &stderr))
 	assert.Regexp(t, `none of the \d+ models that are known by name is one of qwen 1MiB`, stderr.String())
+}
+
+// The list has the same models in JSON.
+func TestListJSON(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, run(strings.Fields("estimate list llama-3 8b --json"), nil, &stdout, &stderr), stderr.String())
+	var list struct {
+		Schema string
+		Models []listedModel
+	}
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &list))
+	assert.Equal(t, listSchema, list.Schema)
+	assert.Contains(t, list.Models, listedModel{"llama-3-8b", "llama", "bfloat16", 8030261248, 16060522496})
+	names, _ := listed(t, "llama-3 8b")
+	assert.Len(t, list.Models, len(names))
 }
 
 // What is nearly the name of a flag, a GPU or an engine proposes the right one.

@@ -273,10 +273,24 @@ func TestLongerThanTheModel(t *testing.T) {
 	}
 }
 
+// A model that runs images whole has the same step whether texts or requests are counted.
+func TestStepOfWholeImages(t *testing.T) {
+	for args, want := range map[string]string{
+		"gemma-4-31b --gpu a100": "2496", "gemma-4-31b --gpu h100": "8192", "gemma-4-e4b --gpu a100": "2048",
+	} {
+		e := estimateJSON(t, args+" --engine vllm --serve --seq 16384 --images 0")
+		assert.Contains(t, strings.Join(e.Assumed, " "), "--max-batched-tokens "+want, args)
+		assert.Contains(t, strings.Join(e.Report.Notes, " "), "prompts are processed "+want[:1]+","+want[1:]+" tokens", args)
+	}
+	given := estimateJSON(t, "gemma-4-31b --gpu a100 --engine vllm --serve --seq 16384 --max-batched-tokens 2048 --images 0")
+	assert.Contains(t, strings.Join(given.Report.Notes, " "), "prompts are processed 2,048 tokens")
+}
+
 // Errors name flags, not the settings of packages.
 func TestErrorsNameFlags(t *testing.T) {
 	for args, want := range map[string]string{
-		"llama-3-8b --tp 3": "do not divide among 3 devices: want a --tp that divides both",
+		"flux.2-dev --quantize text_encoder=nf4": "estimate text_encoder: --quantize cannot name it: only the size of this part is known",
+		"llama-3-8b --tp 3":                      "do not divide among 3 devices: want a --tp that divides both",
 		"llama-3-8b --engine vllm --gpu h100 --max-model-len 8192 --kv fp8_ds_mla":                   "a --kv of fp8_ds_mla is not for this kind",
 		"llama-3-8b --engine sglang --gpu h100 --max-model-len 8192 --kv q8_0":                       "--kv is \"q8_0\": want auto, bfloat16",
 		"qwen3-next-80b-a3b --engine sglang --gpu h200 --tp 2 --max-model-len 8192 --draft-tokens 3": "--draft-tokens with recurrent states needs --max-requests",

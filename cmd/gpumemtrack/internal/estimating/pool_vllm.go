@@ -247,17 +247,6 @@ func (p *pool) tooMany(n, tokens, longest int, need string) {
 	p.answer += fmt.Sprintf(": of requests of %s so many fit.", tokensOf(longest))
 }
 
-// many returns the word for one, or that for several.
-func many(n int, one, several string) string {
-	if n == 1 {
-		return one
-	}
-	return several
-}
-
-// tokensOf counts tokens in words.
-func tokensOf(n int) string { return text.Grouped(n) + many(n, " token", " tokens") }
-
 // requests counts requests in words.
 func requests(n int) string {
 	return text.Grouped(n) + many(n, " request", " requests")

@@ -41,7 +41,7 @@ func newCacheAlone(c *checkpoint.File, cache estimate.KVConfig, unknown error) e
 }
 
 func (c *cacheAlone) Error() string {
-	return fmt.Sprintf("%s: its weights and what it needs to run are unknown: put the weights beside the config.json: %v", c.Name, c.err)
+	return fmt.Sprintf("%s: its weights and what it needs to run are unknown: put the weights beside the config.json: %s", c.Name, plainly(c.err))
 }
 
 // Unwrap returns the reason why there are no layers.

@@ -48,6 +48,17 @@ func TestEstimateWeightsOfAnUnknownFamily(t *testing.T) {
 	}
 }
 
+// The error of an unknown family is for users of the command.
+func TestUnknownFamilyInPlainWords(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.json")
+	require.NoError(t, os.WriteFile(path, []byte(`{"model_type": "no_such"}`), 0o600))
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, cli.ExitFailed, run([]string{"estimate", path}, nil, &stdout, &stderr))
+	assert.Regexp(t, "^gpumemtrack: open config.json: model_type: \"no_such\" is none of the \\d+ families that are known, which `gpumemtrack help estimate-models` lists; nor are", stderr.String())
+	assert.NotContains(t, stderr.String(), "checkpoint")
+	assert.NotContains(t, stderr.String(), "unknown architecture")
+}
+
 // The cache of an unknown family is known if its config has the numbers under the usual names.
 func TestEstimateWeightsAndCacheOfAnUnknownFamily(t *testing.T) {
 	weights, err := os.ReadFile(savedFiles + "unknown/model.safetensors")

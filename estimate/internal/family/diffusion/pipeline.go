@@ -123,6 +123,9 @@ func (p Pipeline) Video() (frames, side int) {
 	return frames, side
 }
 
+// ImageSide is the side of the images that the pipeline makes, in pixels.
+func (p Pipeline) ImageSide() int { return p.Runs.ImageSide() }
+
 // pixelScale is the number of pixels along a side that become one of the latent image: in a pipeline of videos that
 // of the autoencoder, which differs between versions of Wan.
 func (p Pipeline) pixelScale() int {
