@@ -141,6 +141,10 @@ func TestGGUFEqualsTheConfig(t *testing.T) {
 func TestGGUFSaysWhatIsWrongWithItsBlocks(t *testing.T) {
 	usual := map[string]any{"embedding_length": uint32(64), "feed_forward_length": uint32(96), "attention.head_count": uint32(4), "attention.head_count_kv": []uint32{0, 2}, "block_count": uint32(2),
 		"attention.key_length": uint32(32), "attention.key_length_swa": uint32(16), "attention.sliding_window": uint32(10), "attention.sliding_window_pattern": []bool{true, false}, "shortconv.l_cache": uint32(3)}
+	for key, n := range map[string]uint32{"attention.kv_lora_rank": 32, "attention.q_lora_rank": 24, "rope.dimension_count": 8, "attention.value_length": 32, "attention.key_length_mla": 16, "attention.value_length_mla": 16,
+		"attention.indexer.head_count": 2, "attention.indexer.key_length": 16, "attention.indexer.top_k": 8} {
+		usual[key] = n
+	}
 	for what, test := range map[string]struct {
 		architecture, key string
 		value             any
@@ -155,12 +159,17 @@ func TestGGUFSaysWhatIsWrongWithItsBlocks(t *testing.T) {
 		"no heads with a window":    {"step35", "attention.head_count", []uint32{4, 8}, `"step35.attention.head_count_kv": 2 heads in blocks without a window and 0 in those with one`},
 		"other keys with a window":  {"step35", "attention.head_count_kv", []uint32{1, 2}, "2 heads of keys and values in blocks without a window and 1 in those with one"},
 		"no gates":                  {"step35", "attention.head_count_kv", []uint32{2, 2}, "attention without gates"},
+		"shared indexers":           {"glm-dsa", "attention.indexer.types", []bool{true, false}, "layers that share what an indexer selects"},
+		"short keys of indexers":    {"deepseek32", "attention.indexer.key_length", uint32(4), "keys shorter than what rotates"},
 		"windows alone":             {"gemma4", "attention.sliding_window_pattern", []bool{true, true}, "no block attends to all tokens"},
 		"all blocks borrow":         {"gemma4", "attention.shared_kv_layers", uint32(2), "2 of 2 layers use the keys and values of others"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			keys := []ggufKey{{"general.architecture", test.architecture}, {"tokenizer.ggml.tokens", []string{"a"}}}
 			all := maps.Clone(usual)
+			if strings.HasPrefix(test.key, "attention.indexer.") {
+				all["attention.head_count_kv"] = uint32(1)
+			}
 			all[test.key] = test.value
 			for key, value := range all {
 				if value != nil {
