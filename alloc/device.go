@@ -30,6 +30,10 @@ func (m MemInfo) Used() Bytes { return m.Total - m.Free }
 // device can tell. An address that the device never returned is ErrUnknownPtr. Both change
 // nothing.
 //
+// The methods must not call a cache or tracker over the device, nor wait for a goroutine that does: a cache calls the
+// device while others wait for it. The cache returns ErrReentrant where it sees that. Nor should they panic. A cache or
+// tracker whose caller recovers from that counts memory as live whose Free panicked, and may call Free again.
+//
 // MemInfo asks the driver. Name is the product name, Ordinal the index among the devices that
 // the process sees. Package alloctest tests a Device of one's own.
 //

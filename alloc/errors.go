@@ -24,6 +24,8 @@ var (
 	ErrUnknownPtr = errors.New("not an address of this allocator")
 	// ErrClosed is the error of using something after its Close.
 	ErrClosed = errors.New("closed")
+	// ErrReentrant is the error of a cache that a method of its Device calls: see Device.
+	ErrReentrant = errors.New("called by one of the device's own methods, which must return first")
 	// ErrBrokenDriver says that the driver returned address 0, or memory that overlaps live memory.
 	// The memory that it returned is neither used nor freed.
 	ErrBrokenDriver = errors.New("the driver returned an invalid or overlapping address")

@@ -108,7 +108,7 @@ func (t *MemTracker) Register(ptr alloc.Ptr, memory alloc.Memory, shape alloc.Sh
 //	}
 //
 // The error is alloc.ErrUnknownPtr for any address that Register did not enter, and for all after Close.
-// That of putBack is ErrDuplicatePtr if other live memory has the address by then.
+// That of putBack is ErrDuplicatePtr if other live memory has the address by then, and alloc.ErrClosed after Close.
 func (t *MemTracker) Unregister(ptr alloc.Ptr) (putBack func() error, err error) {
 	w, err := t.withdraw(ptr)
 	if err != nil {
@@ -450,7 +450,7 @@ func (t *MemTracker) reinsert(w *ledger.Withdrawn) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ledger.Closed {
-		return nil
+		return fmt.Errorf("put back %v: tracker: %w", w.Ptr(), alloc.ErrClosed)
 	}
 	if other := t.find(w.Ptr()); other != 0 {
 		return fmt.Errorf("put back %w", t.ledger.DuplicateError(other))

@@ -236,18 +236,16 @@ func (b *Buffer) freeOnDevice(r *ledger.Record, on *alloc.Stream, here goroutine
 	t.countFree(r, here, now, mem.Freed)
 	t.ledger.Detach(b.record, r)
 	t.mu.Unlock()
-	if err := b.callFree(on); err != nil {
-		err = fmt.Errorf("free %v: %w", b, err)
-		now = t.clock.now()
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if duplicate := t.ledger.Reattach(b.record, r); duplicate != nil {
-			return errors.Join(err, duplicate)
+	returned := false
+	defer func() {
+		if !returned { // the device has panicked: whether the memory is free is not known
+			_ = b.reattach(r, here)
 		}
-		if !t.ledger.Closed {
-			t.uncountFree(r, here, now)
-		}
-		return err
+	}()
+	err := b.callFree(on)
+	returned = true
+	if err != nil {
+		return errors.Join(fmt.Errorf("free %v: %w", b, err), b.reattach(r, here))
 	}
 	t.mu.Lock()
 	t.ledger.Discard(b.record, r)
@@ -255,6 +253,21 @@ func (b *Buffer) freeOnDevice(r *ledger.Record, on *alloc.Stream, here goroutine
 	t.mu.Unlock()
 	if closed {
 		releaseAfterClose(t)
+	}
+	return nil
+}
+
+// reattach makes the record of a buffer live again whose memory the device did not free.
+func (b *Buffer) reattach(r *ledger.Record, here goroutine) error {
+	t := b.tracker()
+	now := t.clock.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.ledger.Reattach(b.record, r); err != nil {
+		return err
+	}
+	if !t.ledger.Closed {
+		t.uncountFree(r, here, now)
 	}
 	return nil
 }

@@ -40,7 +40,8 @@ type Config struct {
 	// io.Discard and no Dir there is no report.
 	Report io.Writer
 
-	// StackDepth is the number of frames to keep of an allocation's call stack; 0 means 32.
+	// StackDepth is the number of frames to keep of an allocation's call stack, at most 128; 0 means 32. New refuses
+	// other numbers.
 	StackDepth int
 	// MaxStacks limits how many distinct call stacks are kept complete. From later stacks only the
 	// frames up to the line of the user's code are kept, followed by a frame that says so. 0 means

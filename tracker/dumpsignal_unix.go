@@ -12,7 +12,8 @@ import (
 
 // DumpOnSignal makes the process write a DumpFile to the directory when it receives SIGUSR1,
 // or one of the given signals, until stop is called or the tracker is closed. Both wait for a
-// file that is being written. Config.Logger gets the errors.
+// file that is being written. Config.Logger gets the errors. Unfinished dumps that killed programs left in the directory
+// are deleted.
 //
 //	stop := tr.DumpOnSignal("dumps") // kill -USR1 <pid>
 //	defer stop()
@@ -20,6 +21,7 @@ func (t *MemTracker) DumpOnSignal(dir string, signals ...os.Signal) (stop func()
 	if len(signals) == 0 {
 		signals = []os.Signal{syscall.SIGUSR1}
 	}
+	dumps.DeleteAbandoned(dir)
 	w := &t.dumps
 	got, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(got, signals...)

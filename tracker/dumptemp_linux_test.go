@@ -82,6 +82,28 @@ func TestDumpsOfKilledProgramsAreDeleted(t *testing.T) {
 	}
 }
 
+// TestNewDeletesUnfinishedDumps that killed programs left in the folders that it is given.
+func TestNewDeletesUnfinishedDumps(t *testing.T) {
+	for name, look := range map[string]func(dir string){
+		"of dumps":      func(dir string) { open(t, tracker.Config{OOMDir: dir}) },
+		"of the report": func(dir string) { open(t, tracker.Config{Dir: dir}) },
+		"of signals": func(dir string) {
+			tr, _ := open(t, tracker.Config{})
+			tr.DumpOnSignal(dir)()
+		},
+	} {
+		dir := t.TempDir()
+		recent, old := filepath.Join(dir, ".gpumemtrack-0badcafe-1.tmp"), filepath.Join(dir, ".gpumemtrack-0badcafe-2.tmp")
+		for _, path := range []string{recent, old} {
+			require.NoError(t, os.WriteFile(path, nil, 0o644))
+		}
+		before := time.Now().Add(-2 * time.Hour)
+		require.NoError(t, os.Chtimes(old, before, before))
+		look(dir)
+		assert.Equal(t, []string{recent}, temporary(t, dir), name)
+	}
+}
+
 // TestTemporaryFilesOfOthers: where no lock can tell, their age does.
 func TestTemporaryFilesOfOthers(t *testing.T) {
 	dir := t.TempDir()

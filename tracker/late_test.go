@@ -73,8 +73,12 @@ func TestMemoryPutBackTooLate(t *testing.T) {
 	require.ErrorIs(t, putBack(), tracker.ErrDuplicatePtr)
 	assert.Equal(t, mem.Tally{Count: 1, Bytes: 8}, tr.Snapshot().Live)
 	trackertest.RequireExact(t, tr.Snapshot())
-	unregister(t, tr, 512)
+	putBack = unregister(t, tr, 512)
 	assert.Zero(t, tr.Snapshot().Live)
+	require.NoError(t, tr.Close())
+	require.ErrorIs(t, putBack(), alloc.ErrClosed)
+	_, err := tr.Unregister(512)
+	require.ErrorIs(t, err, alloc.ErrUnknownPtr)
 }
 
 // late is a device that answers MemInfo with what was a moment ago.
@@ -163,4 +167,70 @@ func TestDriversThatSayWhatCannotBe(t *testing.T) {
 			assert.Equal(t, m.Levels, tr.Snapshot().Levels)
 		})
 	}
+}
+
+// TestFreeThatPanics: memory whose free panicked stays live, and can be freed again by who recovers.
+func TestFreeThatPanics(t *testing.T) {
+	for _, noCache := range []bool{true, false} {
+		simulated := device(t, sim.Config{})
+		dev := &refusing{Device: simulated}
+		tr, _ := open(t, tracker.Config{Device: dev, NoCache: noCache})
+		buf, other := take(t, tr, tracker.Parameter, 8<<20), take(t, tr, tracker.Activation, 8<<20)
+		tr.Track()
+		before := tr.Snapshot()
+		dev.meanwhile = func() {
+			trackertest.RequireExact(t, tr.Snapshot())
+			panic("on purpose")
+		}
+		free := func() error { return buf.Free() }
+		if !noCache { // a Free calls no driver, a ClearCache does
+			require.NoError(t, buf.Free())
+			free = func() error { _, err := tr.ClearCache(); return err }
+			before = tr.Snapshot()
+		}
+		assert.PanicsWithValue(t, "on purpose", func() { _ = free() })
+		after := tr.Snapshot()
+		trackertest.RequireExact(t, after)
+		assert.Equal(t, before.Live, after.Live)
+		assert.Equal(t, before.Allocated, after.Allocated)
+		assert.Equal(t, before.Reserved, after.Reserved)
+		assert.Equal(t, before.Sub(nil), after.Sub(nil))
+		require.NoError(t, free())
+		require.NoError(t, other.Free())
+		assert.Zero(t, tr.Snapshot().Live)
+		require.NoError(t, tr.Close())
+		live, _ := simulated.Live()
+		assert.Zero(t, live)
+	}
+}
+
+// callingBack is a device whose Alloc and Free call the tracker.
+type callingBack struct {
+	alloc.Device
+	call func()
+}
+
+func (d *callingBack) Alloc(n alloc.Bytes) (alloc.Ptr, error) { d.call(); return d.Device.Alloc(n) }
+func (d *callingBack) Free(p alloc.Ptr) error                 { d.call(); return d.Device.Free(p) }
+
+// TestADeviceThatCallsTheTracker gets an error where it would wait for itself.
+func TestADeviceThatCallsTheTracker(t *testing.T) {
+	dev := &callingBack{Device: device(t, sim.Config{}), call: func() {}}
+	tr, _ := open(t, tracker.Config{Device: dev})
+	calls := 0
+	dev.call = func() {
+		calls++
+		_, err := tr.Alloc(alloc.Shape{64 << 20}, alloc.Float32, tracker.Temporary)
+		require.ErrorIs(t, err, alloc.ErrReentrant)
+		assert.ErrorContains(t, err, "alloc Temporary (67108864,) float32")
+		_, err = tr.ClearCache()
+		require.ErrorIs(t, err, alloc.ErrReentrant)
+		tr.Track()
+		trackertest.RequireExact(t, tr.Snapshot())
+	}
+	require.NoError(t, take(t, tr, tracker.Parameter, 8<<20).Free())
+	_, err := tr.ClearCache()
+	require.NoError(t, err)
+	assert.Equal(t, 2, calls)
+	dev.call = func() {}
 }

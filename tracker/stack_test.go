@@ -2,6 +2,8 @@ package tracker_test
 
 import (
 	"fmt"
+	"io"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/alloc/sim"
 	"github.com/gpumemtrack/gpumemtrack/tracker"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
@@ -69,4 +72,17 @@ func TestNewLinesWhenStacksAreFull(t *testing.T) {
 	}
 	assert.Equal(t, 2, cut, "the line of all the paths, and the new one")
 	assert.Equal(t, 16+cut, stacks)
+}
+
+// TestDepthsThatNoStackHas are refused: a stack is not cut shorter than was asked for.
+func TestDepthsThatNoStackHas(t *testing.T) {
+	for depth, valid := range map[int]bool{-1: false, 0: true, 1: true, 128: true, 129: false, math.MaxInt: false} {
+		tr, err := tracker.New(tracker.Config{Device: device(t, sim.Config{}), Report: io.Discard, StackDepth: depth})
+		if valid {
+			require.NoError(t, err)
+			require.NoError(t, tr.Close())
+			continue
+		}
+		assert.EqualError(t, err, fmt.Sprintf("new tracker: Config.StackDepth is %d: want 1 to 128 frames, or 0 for 32", depth))
+	}
 }

@@ -13,9 +13,11 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
+	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 	"github.com/gpumemtrack/gpumemtrack/internal/capability"
 	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/dumps"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/host"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/ledger"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/report"
@@ -26,9 +28,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/sections"
 )
 
-// New returns a tracker over cfg.Device and starts its report. The error says that the device
-// could not be opened, or that the report could not be written.
+// New returns a tracker over cfg.Device and starts its report. The error says that a setting is not valid, that the
+// device could not be opened, or that the report could not be written. Unfinished dumps that killed programs left in
+// Config.OOMDir and beside the report's file are deleted.
 func New(cfg Config) (*MemTracker, error) {
+	if cfg.StackDepth < 0 || cfg.StackDepth > callstack.MaxDepth {
+		return nil, fmt.Errorf("new tracker: Config.StackDepth is %d: want 1 to %d frames, or 0 for %d", cfg.StackDepth, callstack.MaxDepth, callstack.DefaultDepth)
+	}
 	device, opened := cfg.Device, (*openedDevice)(nil)
 	if device == nil {
 		var because, err error
@@ -72,6 +78,9 @@ func New(cfg Config) (*MemTracker, error) {
 	}
 	if err := t.openReport(cfg); err != nil {
 		return nil, fmt.Errorf("new tracker: %w", errors.Join(err, opened.close()))
+	}
+	if t.oom.dir != "" {
+		dumps.DeleteAbandoned(t.oom.dir)
 	}
 	openTrackers.add(t)
 	return t, nil
@@ -122,6 +131,7 @@ func (t *MemTracker) openReport(cfg Config) error {
 		if err := t.report.File.Create(); err != nil {
 			return fmt.Errorf("begin the memory report: %w: set Config.Dir to a directory that can be written, or Config.Report to a writer (io.Discard for no report)", err)
 		}
+		dumps.DeleteAbandoned(t.report.File.Dir)
 		if cfg.Report == nil {
 			t.reportPath = t.report.File.Path
 		}

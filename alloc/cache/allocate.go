@@ -109,8 +109,10 @@ func (c *Cache) allocSlow(r request) (alloc.Ptr, alloc.Bytes, error) {
 	if err := c.streams.check(r.stream); err != nil {
 		return 0, 0, fmt.Errorf("alloc %v on %s: %w", r.n, c.device, err)
 	}
-	c.driver.Lock()
-	defer c.driver.Unlock()
+	if err := c.driver.lock(); err != nil {
+		return 0, 0, fmt.Errorf("alloc %v on %s: %w", r.n, c.device, err)
+	}
+	defer c.driver.unlock()
 	if c.isClosed() {
 		return 0, 0, c.closedError(fmt.Sprintf("alloc %v", r.n))
 	}

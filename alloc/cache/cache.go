@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/cachelock"
@@ -29,7 +28,7 @@ type Cache struct {
 	// mu guards everything below, and is never held during a driver call: requests that find an
 	// inactive block do not wait for those that need the driver. Requests that need the driver wait
 	// for each other, so that the second can use what the first left free.
-	driver sync.Mutex
+	driver deviceLock
 	mu     spinlock.Mutex
 
 	closed   bool
@@ -120,7 +119,7 @@ type reuseChecker interface {
 // Alloc allocates n bytes for work on the default stream, from inactive memory if possible. When
 // the driver is out of memory, the cache gives free segments back and asks once more. If that
 // fails too, the error is *alloc.OutOfMemoryError. Other errors are alloc.ErrSize for a negative n,
-// alloc.ErrClosed, alloc.ErrBrokenDriver, and the driver's.
+// alloc.ErrClosed, alloc.ErrBrokenDriver, alloc.ErrReentrant inside a method of the device, and the driver's.
 func (c *Cache) Alloc(n alloc.Bytes) (alloc.Ptr, error) {
 	p, _, err := c.AllocOn(n, 0)
 	return p, err
@@ -184,10 +183,13 @@ func (c *Cache) RecordStream(p alloc.Ptr, s alloc.Stream) error {
 
 // Trim waits until no block is pending, gives every free segment back to the driver, and
 // returns how much that was. Segments that the driver refuses stay in the cache, and its
-// errors are joined. The error of a closed cache is alloc.ErrClosed.
+// errors are joined. The error of a closed cache is alloc.ErrClosed; inside a method of the device it is
+// alloc.ErrReentrant.
 func (c *Cache) Trim() (alloc.Bytes, error) {
-	c.driver.Lock()
-	defer c.driver.Unlock()
+	if err := c.driver.lock(); err != nil {
+		return 0, fmt.Errorf("trim on %s: %w", c.device, err)
+	}
+	defer c.driver.unlock()
 	if c.isClosed() {
 		return 0, c.closedError("trim")
 	}
@@ -201,8 +203,10 @@ func (c *Cache) Trim() (alloc.Bytes, error) {
 // Close does not give back a segment with a block in use, because queued work may use it. The error
 // then says how many blocks are in use, joined with the driver's errors.
 func (c *Cache) Close() error {
-	c.driver.Lock()
-	defer c.driver.Unlock()
+	if err := c.driver.lock(); err != nil {
+		return fmt.Errorf("close cache on %s: %w", c.device, err)
+	}
+	defer c.driver.unlock()
 	if c.isClosed() {
 		return c.closedError("close")
 	}

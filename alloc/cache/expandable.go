@@ -71,6 +71,14 @@ func (x *expandable) fallBack(err error) bool {
 	return true
 }
 
+// unlocked calls the device. The caller holds mu, which unlocked releases meanwhile, and holds again if the device
+// panics.
+func (x *expandable) unlocked(call func() error) error {
+	x.c.mu.Unlock()
+	defer x.c.mu.Lock()
+	return call()
+}
+
 // extend does the work of grow, and returns the driver's own errors.
 func (x *expandable) extend(r request) (alloc.Ptr, alloc.Bytes, error) {
 	c := x.c
@@ -135,10 +143,7 @@ func (x *expandable) mapMissing(i id, size alloc.Bytes) (id, error) {
 	}
 	b := c.blocks.At(i)
 	p, size := b.ptr, min(roundUpTo(size, x.chunkSize(b.pool)), b.size)
-	c.mu.Unlock()
-	err := x.dev.Map(p, size)
-	c.mu.Lock()
-	if err != nil {
+	if err := x.unlocked(func() error { return x.dev.Map(p, size) }); err != nil {
 		return none, err
 	}
 	return x.mapped(i, size), nil
@@ -189,9 +194,11 @@ func (x *expandable) hole(holes []id, p alloc.Ptr) (int, bool) {
 // mapped. The caller holds mu, which reserve releases while the driver is asked.
 func (x *expandable) reserve(r request) error {
 	c := x.c
-	c.mu.Unlock()
-	s, err := x.newSegment(r.pool(), r.size)
-	c.mu.Lock()
+	var s segment
+	err := x.unlocked(func() (err error) {
+		s, err = x.newSegment(r.pool(), r.size)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -326,12 +333,18 @@ func (t *growingTree) fit(size alloc.Bytes) id {
 func roundUpTo(n, unit alloc.Bytes) alloc.Bytes { return (n + unit - 1) / unit * unit }
 
 // trim unmaps each chunk in which nothing is allocated. The chunks leave the free lists before the
-// driver is asked.
+// driver is asked. Those that it refuses return to the lists, and so do those that are not unmapped yet when the device
+// panics.
 func (x *expandable) trim() (freed alloc.Bytes, err error) {
 	c := x.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var leaving []id
+	defer func() {
+		for _, i := range leaving {
+			x.reattach(i)
+		}
+	}()
 	for _, of := range [...]pool{large, small} {
 		for p := range c.streams.all() {
 			for last := (block{size: x.chunkSize(of)}); x.detachSome(&p.free[of].(*growingTree).tree, &last, &leaving); {
@@ -341,12 +354,12 @@ func (x *expandable) trim() (freed alloc.Bytes, err error) {
 		}
 	}
 	errs := []error{x.retryReleases()}
-	for _, i := range leaving {
+	for len(leaving) > 0 {
+		i := leaving[0]
 		b := c.blocks.At(i)
 		p, size := b.ptr, b.size
-		c.mu.Unlock()
-		err := x.dev.Unmap(p, size)
-		c.mu.Lock()
+		err := x.unlocked(func() error { return x.dev.Unmap(p, size) })
+		leaving = leaving[1:]
 		if err != nil {
 			errs = append(errs, fmt.Errorf("give memory at %v of %v back to %s: %w", p, size, c.device, err))
 			x.reattach(i)
@@ -477,15 +490,22 @@ func (x *expandable) remove(i id) error {
 	return x.release(p)
 }
 
-// release gives addresses back. The caller does not hold mu.
+// release gives addresses back. Those that the device refuses, and those at which it panics, are tried again later. The
+// caller does not hold mu.
 func (x *expandable) release(p alloc.Ptr) error {
 	c := x.c
+	released := false
+	defer func() {
+		if !released {
+			c.mu.Lock()
+			x.unreleased = append(x.unreleased, p)
+			c.mu.Unlock()
+		}
+	}()
 	if err := x.dev.Release(p); err != nil {
-		c.mu.Lock()
-		x.unreleased = append(x.unreleased, p)
-		c.mu.Unlock()
 		return fmt.Errorf("give addresses at %v back to %s: %w", p, c.device, err)
 	}
+	released = true
 	return nil
 }
 
@@ -496,9 +516,14 @@ func (x *expandable) retryReleases() error {
 	left := x.unreleased
 	x.unreleased = nil
 	c.mu.Unlock()
-	defer c.mu.Lock()
+	defer func() {
+		c.mu.Lock()
+		x.unreleased = append(x.unreleased, left...) // none, unless the device panics
+	}()
 	var errs []error
-	for _, p := range left {
+	for len(left) > 0 {
+		p := left[0]
+		left = left[1:]
 		errs = append(errs, x.release(p))
 	}
 	return errors.Join(errs...)

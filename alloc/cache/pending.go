@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/capability"
@@ -21,7 +20,7 @@ type pending struct {
 
 	// polling is held while the device is asked about events, and is locked before mu. It guards
 	// queues. The cache's lock guards the fields above.
-	polling sync.Mutex
+	polling deviceLock
 	queues  []*streamMarks
 }
 
@@ -128,18 +127,20 @@ func (c *Cache) pollUnlocked() {
 // poll makes pending blocks inactive if their work is done. It does not wait. Blocks that become pending meanwhile
 // are considered from the next poll on.
 func (c *Cache) poll() {
-	if !c.pending.polling.TryLock() {
+	if !c.pending.polling.tryLock() {
 		return // another goroutine polls
 	}
-	defer c.pending.polling.Unlock()
+	defer c.pending.polling.unlock()
 	_ = c.recordEvents() // what fails is tried again
 	_ = c.pollEvents(capability.Event.Done)
 }
 
 // awaitPending waits until no block is pending. Those stay whose events the device refuses.
 func (c *Cache) awaitPending() error {
-	c.pending.polling.Lock()
-	defer c.pending.polling.Unlock()
+	if err := c.pending.polling.lock(); err != nil {
+		return fmt.Errorf("wait for pending blocks on %s: %w", c.device, err)
+	}
+	defer c.pending.polling.unlock()
 	return errors.Join(c.recordEvents(), c.pollEvents(func(e capability.Event) (bool, error) {
 		err := e.Wait()
 		return err == nil, err
@@ -149,9 +150,9 @@ func (c *Cache) awaitPending() error {
 // recordFresh records the events of the blocks just freed, unless another goroutine polls: then the next poll
 // records them.
 func (c *Cache) recordFresh() {
-	if c.pending.polling.TryLock() {
+	if c.pending.polling.tryLock() {
+		defer c.pending.polling.unlock()
 		_ = c.recordEvents()
-		c.pending.polling.Unlock()
 	}
 }
 
@@ -162,6 +163,13 @@ func (c *Cache) recordEvents() error {
 	c.pending.fresh = nil
 	c.mu.Unlock()
 	var errs []error
+	defer func() { // also if the device panics
+		if fresh = slices.DeleteFunc(fresh, func(f *freed) bool { return len(f.streams) == 0 }); len(fresh) > 0 {
+			c.mu.Lock()
+			c.pending.fresh = append(fresh, c.pending.fresh...)
+			c.mu.Unlock()
+		}
+	}()
 	for _, f := range fresh {
 		f.streams = slices.DeleteFunc(f.streams, func(s alloc.Stream) bool {
 			event, err := c.pending.dev.RecordEvent(s)
@@ -173,11 +181,6 @@ func (c *Cache) recordEvents() error {
 			c.pending.add(s, mark{event, f})
 			return true
 		})
-	}
-	if fresh = slices.DeleteFunc(fresh, func(f *freed) bool { return len(f.streams) == 0 }); len(fresh) > 0 {
-		c.mu.Lock()
-		c.pending.fresh = append(fresh, c.pending.fresh...)
-		c.mu.Unlock()
 	}
 	return errors.Join(errs...)
 }

@@ -120,12 +120,22 @@ func (g segmented) trim() (freed alloc.Bytes, err error) {
 	return g.release(g.detachFree(nil))
 }
 
-// release frees segments that have left the cache. Segments that the driver refuses to free return to the cache.
+// release frees segments that have left the cache. Segments that the driver refuses to free return to the cache, and so
+// do those that are not freed yet when the device panics.
 func (g segmented) release(leaving []segment) (freed alloc.Bytes, err error) {
 	c := g.c
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, s := range leaving {
+			g.reattach(s)
+		}
+	}()
 	var errs []error
-	for _, s := range leaving {
+	for len(leaving) > 0 {
+		s := leaving[0]
 		err := c.dev.Free(s.ptr)
+		leaving = leaving[1:]
 		c.mu.Lock()
 		if err == nil {
 			freed += s.size

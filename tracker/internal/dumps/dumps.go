@@ -34,7 +34,7 @@ func Write(dir string, dump *snapshot.Dump, keep int, limit alloc.Bytes) (path s
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("write dump: %w", err)
 	}
-	deleteAbandoned(dir)
+	DeleteAbandoned(dir)
 	name := dumpName(dump.Snapshot.Time, processName(), dumpFiles.Add(1))
 	path = filepath.Join(dir, name)
 	if err := createDump(path, dump, limit); err != nil {
@@ -211,9 +211,9 @@ func isAt(path string, f *os.File) bool {
 	return err == nil && openErr == nil && os.SameFile(there, open)
 }
 
-// deleteAbandoned deletes the temporary files in a directory whose writers are dead. A file that
-// cannot be deleted stays.
-func deleteAbandoned(dir string) {
+// DeleteAbandoned deletes the temporary files in a directory whose writers are dead. A file that
+// cannot be deleted stays; on Windows that is every file that is open.
+func DeleteAbandoned(dir string) {
 	names, _ := fs.Glob(os.DirFS(dir), tempPrefix+"*"+tempSuffix)
 	for _, name := range names {
 		path := filepath.Join(dir, name)
