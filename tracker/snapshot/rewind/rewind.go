@@ -181,16 +181,15 @@ func reachable(r *snapshot.Dump, event uint64) error {
 
 // rewind goes back from a dump's snapshot.
 type rewind struct {
-	of         *snapshot.Dump
-	lists      *tables.Tables        // of its snapshot
-	past       *tables.HistoryTables // its history
-	events     []tables.EventEntry
-	first      uint64
-	live       map[alloc.Ptr]buffer
-	reserved   reserved
-	total      alloc.Bytes // reserved bytes, from the events
-	expandable bool
-	lines      map[mem.Frame]*survival.Unit // lifetimes in the complete history, made when first needed
+	of       *snapshot.Dump
+	lists    *tables.Tables        // of its snapshot
+	past     *tables.HistoryTables // its history
+	events   []tables.EventEntry
+	first    uint64
+	live     map[alloc.Ptr]buffer
+	reserved walk.Reserved
+	total    alloc.Bytes                  // reserved bytes, from the events
+	lines    map[mem.Frame]*survival.Unit // lifetimes in the complete history, made when first needed
 }
 
 // buffer is a buffer that was live at the moment that the walk has reached.
@@ -220,8 +219,8 @@ func newRewind(r *snapshot.Dump) *rewind {
 	w := &rewind{of: r, lists: t, past: tables.OfHistory(&r.History), events: events, first: first, total: s.Reserved, live: make(map[alloc.Ptr]buffer, len(t.Allocations))}
 	for i := range s.Segments {
 		segment := &s.Segments[i]
-		w.expandable = w.expandable || segment.Expandable
-		w.reserved.add(walk.SpanOf(segment), false)
+		w.reserved.Expandable = w.reserved.Expandable || segment.Expandable
+		w.reserved.Add(walk.SpanOf(segment), false)
 		for _, b := range segment.Blocks {
 			if b.State != alloc.Inactive {
 				w.live[b.Ptr] = buffer{
@@ -251,20 +250,13 @@ func (w *rewind) undo(seq uint64, e *tables.EventEntry) {
 	case walk.Complete:
 		w.live[e.Ptr] = buffer{AllocationEntry: tables.AllocationEntry{Allocated: e.Allocated}, stream: w.stream(e), pending: true}
 	case walk.Grow:
-		w.reserved.remove(e.Ptr, e.Allocated)
+		w.reserved.Undo(w.past, seq, e)
 		w.total -= e.Allocated
 	case walk.Shrink:
+		w.reserved.Undo(w.past, seq, e)
 		w.total += e.Allocated
-		pool := "large"
-		if e.Allocated <= smallSegment && !w.expandable {
-			pool = "small"
-		}
-		w.reserved.add(walk.Span{Ptr: e.Ptr, Size: e.Allocated, Pool: pool, Stream: w.stream(e), Expandable: w.expandable, Private: w.past.Pool(seq)}, true)
 	}
 }
-
-// smallSegment is the size of the segments of small blocks in PyTorch's scheme.
-const smallSegment = 2 * alloc.MiB
 
 // freed returns the buffer that an event freed.
 func (w *rewind) freed(e *tables.EventEntry) buffer {

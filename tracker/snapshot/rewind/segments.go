@@ -8,49 +8,10 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/walk"
 )
 
-// reserved are the segments at the place in the history. They are torn once an event does not fit them.
-type reserved struct {
-	walk.Spans
-	torn bool
-}
-
-// add adds a span. If join is set, an expandable span is joined with its neighbours.
-func (r *reserved) add(x walk.Span, join bool) {
-	if x.Size <= 0 || x.End() < x.Ptr || r.At(x.Ptr) != nil {
-		r.torn = true
-		return
-	}
-	if left := r.At(x.Ptr - 1); join && left != nil && joins(left, &x) {
-		x.Ptr, x.Size, x.Pool, x.Private = left.Ptr, left.Size+x.Size, left.Pool, left.Private
-		r.Remove(x.Ptr)
-	}
-	if right := r.At(x.End()); join && right != nil && right.Ptr == x.End() && joins(&x, right) {
-		x.Size, x.Pool = x.Size+right.Size, right.Pool
-		r.Remove(right.Ptr)
-	}
-	added := r.Insert(x)
-	r.torn = r.torn || added.Size < x.Size
-}
-
-func joins(a, b *walk.Span) bool {
-	return a.End() == b.Ptr && a.Expandable && b.Expandable && a.Stream == b.Stream
-}
-
-// remove removes addresses, which lie in one span.
-func (r *reserved) remove(p alloc.Ptr, n alloc.Bytes) {
-	span := r.At(p)
-	if span == nil || n <= 0 || alloc.Bytes(span.End()-p) < n {
-		r.torn = true
-		return
-	}
-	r.torn = r.torn || n < span.Size && !span.Expandable
-	r.Cut(p, n)
-}
-
 // segments tiles the spans with the live blocks, whose addresses are sorted; nil if they
 // do not fit.
 func (w *rewind) segments(live []alloc.Ptr) []alloc.Segment {
-	if w.reserved.torn {
+	if w.reserved.Torn {
 		return nil
 	}
 	out := []alloc.Segment{}
