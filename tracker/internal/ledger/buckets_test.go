@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -227,6 +228,48 @@ func TestABufferThatComesBackFindsItsCount(t *testing.T) {
 		assert.Zero(t, retiredAt(&l, 1))
 		assert.Equal(t, "arena", l.LabelOf(again))
 		assert.Equal(t, mem.Tally{Count: 1, Bytes: 64}, l.Current)
+	}
+}
+
+// TestAViewBesideABufferThatComesBack counts it once: in the retired total, or in its bucket, which others may have made
+// again.
+func TestAViewBesideABufferThatComesBack(t *testing.T) {
+	for _, others := range []int{0, 2} {
+		l := NewLedger("owner")
+		id, r := addOne(&l, 1, 64, alloc.DeviceMemory)
+		w := l.Withdraw(id, r)
+		l.ResetPeak()
+		for i := range 2 * minBuckets {
+			id, r := addOne(&l, 2, alloc.Bytes(i), alloc.DeviceMemory)
+			l.removeAddress(r)
+			l.Remove(id, r)
+			l.ResetPeak()
+		}
+		for i := range others {
+			x := tables.Tensor{Kind: "Input", DType: alloc.Uint8, Shape: alloc.Shape{64}, Each: 64, Memory: alloc.DeviceMemory}
+			_, r := l.Records.Get()
+			r.Ptr = alloc.Ptr(100 + i)
+			l.Insert(r, l.Buckets.GetOrMake(Place{Place: tables.Place{Stack: 1}}, 1, &x, l.Epoch), 64)
+		}
+		buckets, retired := l.Buckets.View(), l.Buckets.Retired.View()
+		l.Reinsert(&w)
+		var lock sync.Mutex
+		count := int64(0)
+		buckets.Read(&lock, func(_ slab.ID, all []Bucket[string]) {
+			for i := range all {
+				if all[i].Group != nil && all[i].Stack == 1 {
+					count += all[i].Total
+				}
+			}
+		})
+		retired.Read(&lock, func(_ slab.ID, all []tables.RetiredEntry) {
+			for _, e := range all {
+				if e.Stack == 1 {
+					count += e.Total.Count
+				}
+			}
+		})
+		assert.EqualValues(t, 1+others, count)
 	}
 }
 
