@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"unsafe"
 
@@ -154,4 +155,81 @@ func TestStreamsThatAreTooManyAreOne(t *testing.T) {
 // TestARecordIsSmall: what is added to it is added for each live buffer.
 func TestARecordIsSmall(t *testing.T) {
 	assert.LessOrEqual(t, unsafe.Sizeof(Record{}), uintptr(48))
+}
+
+// TestSlotsReturn: after a million changes, all records and labels are unused again, and there were never more than were live
+// at once.
+func TestSlotsReturn(t *testing.T) {
+	const most = 40
+	random := rand.New(rand.NewPCG(1, 2))
+	l := NewLedger("owner")
+	x := tables.Tensor{Kind: "Input", DType: alloc.Uint8, Shape: alloc.Shape{64}, Each: 64}
+	y := x
+	y.Kind = "Activation"
+	kinds := [2]slab.ID{}
+	for i, x := range []*tables.Tensor{&x, &y} {
+		kinds[i] = l.Buckets.GetOrMake(Place{Place: tables.Place{Stack: 1}}, 1, x, l.Epoch)
+	}
+	live := make([]slab.ID, 0, most)
+	free := func(i int) {
+		id := live[i]
+		live[i] = live[len(live)-1]
+		live = live[:len(live)-1]
+		switch r := l.Records.At(id); random.IntN(3) {
+		case 0:
+			l.removeAddress(r)
+			l.Remove(id, r)
+		case 1:
+			l.Detach(id, r)
+			l.Discard(id, r)
+		default: // an address that other memory has by the time that the free fails
+			l.Detach(id, r)
+			other, s := l.Records.Get()
+			s.Ptr = r.Ptr
+			l.Insert(s, kinds[0], 64)
+			l.Addresses.Add(uint64(s.Ptr), other)
+			require.Error(t, l.Reattach(id, r))
+			live = append(live, other)
+		}
+	}
+	for i := range 1_000_000 {
+		if len(live) < most/2 || len(live) < most && random.IntN(2) == 0 {
+			id, r := l.Records.Get()
+			r.Ptr, r.Foreign = alloc.Ptr(i+1), random.IntN(2) == 0
+			l.Insert(r, kinds[random.IntN(2)], 64)
+			l.Addresses.Add(uint64(r.Ptr), id)
+			live = append(live, id)
+			continue
+		}
+		at := random.IntN(len(live))
+		id := live[at]
+		switch r := l.Records.At(id); random.IntN(5) {
+		case 0:
+			free(at)
+		case 1:
+			l.Move(id, r, kinds[random.IntN(2)])
+		case 2:
+			if r.Foreign {
+				w := l.Withdraw(id, r)
+				l.Reinsert(&w)
+				live[at] = l.Lookup(w.Ptr())
+			}
+		default:
+			l.Label(id, r, []string{"", "a", "b"}[random.IntN(3)])
+		}
+	}
+	for len(live) > 0 {
+		free(0)
+	}
+	assert.Zero(t, l.Records.Len())
+	assert.Zero(t, l.Labels.Len())
+	assert.LessOrEqual(t, int(l.Records.Bound()), most+2, "one more while a free fails, and number 0")
+	assert.LessOrEqual(t, int(l.Labels.Bound()), most+2)
+	assert.Zero(t, l.Current)
+	assert.Zero(t, l.Buffers)
+	for _, id := range kinds {
+		b := l.Buckets.At(id)
+		assert.Zero(t, b.Live)
+		assert.Zero(t, b.detached)
+	}
 }
