@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 )
 
@@ -21,7 +22,7 @@ const (
 	BasePacked    = 64 << 20 // bytes of memory that any packed file may take
 	PerPackedByte = 512      // bytes of memory for each byte of the packed file
 	MaxRatio      = 256      // the most bytes that each byte of a packed file may unpack to, beyond BasePacked
-	DefaultLimit  = 1 << 30  // bytes
+	DefaultLimit  = 1 << 30  // bytes, of the file and of the memory
 	MaxName       = 4096     // bytes of a name: many things of a file can share a long one, and each is printed with it
 )
 
@@ -29,16 +30,34 @@ const (
 // memory than a file of its size has reason to.
 var ErrTooLarge = errors.New("too large")
 
+// Limits bound a file, unpacked, and the memory that is made of it, in bytes. 0 means DefaultLimit.
+type Limits struct{ File, Memory int64 }
+
+// LimitError is the ErrTooLarge of a file that a larger limit would allow.
+type LimitError struct {
+	Memory bool  // the limit is that of the memory; otherwise that of the file
+	Limit  int64 // bytes
+	Read   int64 // the bytes of text that were read
+}
+
+func (e *LimitError) Error() string {
+	if e.Memory {
+		return fmt.Sprintf("%v: what the file holds takes more than %s of memory", ErrTooLarge, size(e.Limit))
+	}
+	return fmt.Sprintf("%v: the file has more than %s", ErrTooLarge, size(e.Limit))
+}
+
+func (e *LimitError) Unwrap() error { return ErrTooLarge }
+
 // Reader reads a file's unpacked text, and counts the memory for what is made of it. Only one
 // goroutine at a time may use it.
 type Reader struct {
 	text    *bufio.Reader
 	packed  Unpacked // nil if the file is not packed
-	limit   int64
+	limits  Limits
 	read    int64 // bytes of text that were read
 	used    int64
 	allowed int64 // bytes that may be used before bound is called again
-	endless bool  // the limit is only that of Use
 }
 
 // Unpacked is a reader of what a packed file unpacks to. NewReader bounds its ratio as that of gzip.
@@ -81,13 +100,20 @@ const cut = "..."
 // made of it, in bytes; 0 means DefaultLimit. If r is a Reader already, it is returned unchanged
 // with its own limit. An r that is Unpacked may be gzip inside.
 func NewReader(r io.Reader, limit int64) (*Reader, error) {
+	return NewReaderWithin(r, Limits{limit, limit})
+}
+
+// NewReaderWithin is NewReader with a limit for each of the file and the memory.
+func NewReaderWithin(r io.Reader, limits Limits) (*Reader, error) {
 	if within, ok := r.(*Reader); ok {
 		return within, nil
 	}
-	if limit <= 0 {
-		limit = DefaultLimit
+	for _, limit := range []*int64{&limits.File, &limits.Memory} {
+		if *limit <= 0 {
+			*limit = DefaultLimit
+		}
 	}
-	b := &Reader{limit: limit}
+	b := &Reader{limits: limits}
 	b.packed, _ = r.(Unpacked)
 	in := bufio.NewReaderSize(r, 1<<16)
 	if head, _ := in.Peek(2); len(head) == 2 && head[0] == 0x1f && head[1] == 0x8b {
@@ -147,8 +173,8 @@ func (b *Reader) Discard(n int) error {
 
 func (b *Reader) count(n int64, err error) error {
 	b.read += n
-	if b.read > b.limit && !b.endless {
-		return fmt.Errorf("%w: the file has more than %s", ErrTooLarge, size(b.limit))
+	if b.read > b.limits.File {
+		return &LimitError{Limit: b.limits.File, Read: b.read}
 	}
 	if b.packed != nil && b.read > BasePacked && b.read > BasePacked+MaxRatio*b.packed.PackedBytes() {
 		return fmt.Errorf("%w: %s unpack to more than %s, which no recorded data does", ErrTooLarge, size(b.packed.PackedBytes()), size(b.read))
@@ -158,10 +184,10 @@ func (b *Reader) count(n int64, err error) error {
 
 // Stream lifts the limit of the unpacked file, for who keeps little of it: a log may be longer than what is read whole.
 // The memory that Use counts stays bounded.
-func (b *Reader) Stream() { b.endless = true }
+func (b *Reader) Stream() { b.limits.File = math.MaxInt64 }
 
-// Limit returns how many bytes the file may take.
-func (b *Reader) Limit() int64 { return b.limit }
+// Limits returns the limits that the reader was made with.
+func (b *Reader) Limits() Limits { return b.limits }
 
 // Use counts memory that is about to be taken for what was read, in bytes. The error is ErrTooLarge: a file
 // of this size has no reason to take so much.
@@ -174,10 +200,10 @@ func (b *Reader) Use(n int64) error {
 }
 
 func (b *Reader) bound() error {
-	if b.used > b.limit {
-		return fmt.Errorf("%w: what the file holds takes more than %s of memory", ErrTooLarge, size(b.limit))
+	if b.used > b.limits.Memory {
+		return &LimitError{Memory: true, Limit: b.limits.Memory, Read: b.read}
 	}
-	b.allowed = min(b.limit, Base+PerByte*b.read)
+	b.allowed = min(b.limits.Memory, Base+PerByte*b.read)
 	if b.packed != nil {
 		b.allowed = min(b.allowed, BasePacked+PerPackedByte*b.packed.PackedBytes())
 	}

@@ -62,7 +62,7 @@ func unpack(in io.Reader) (text []byte, limit int64, err error) {
 	if text, err = bounded.ReadAll(r, maxProfile); err != nil {
 		return nil, 0, bounded.Torn(err)
 	}
-	return text, r.Limit(), nil
+	return text, r.Limits().Memory, nil
 }
 
 // columns holds, for each value of a Usage, its index in a sample; -1 means that it is missing.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
@@ -288,7 +287,7 @@ func checkSize(text []byte, limit int64) error {
 			}
 		}
 		if budget < 0 && most > limit {
-			return fmt.Errorf("%w: what the profile holds takes more than %v of memory", bounded.ErrTooLarge, alloc.Bytes(limit))
+			return &bounded.LimitError{Memory: true, Limit: limit, Read: int64(len(text))}
 		}
 		if budget < 0 {
 			return fmt.Errorf("%w: %d bytes of profile hold more parts than a profile of that size has reason to", bounded.ErrTooLarge, len(text))

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/inputs"
 )
 
@@ -139,9 +140,10 @@ type App struct {
 	Stdout *output
 	Stderr io.Writer
 
-	command string // that runs
-	as      string // --as, the kind of the file
-	topics  map[*cobra.Command][]Topic
+	command            string      // that runs
+	as                 string      // --as, the kind of the file
+	maxFile, maxMemory alloc.Bytes // --max-file and --max-memory; 0 means the default
+	topics             map[*cobra.Command][]Topic
 }
 
 // Reading returns the same for a flag of the command that reads other kinds of files than the command itself.

@@ -12,11 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/unpack"
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/internal/inputs"
-	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 )
 
@@ -29,16 +26,18 @@ type Input struct {
 	Name string       // for errors
 	Kind *inputs.Kind // what it is; inputs.Text if a text's beginning does not say so, nil if it is no text either
 
+	limits  bounded.Limits
+	limited bool   // by --max-file
 	as      bool   // Kind is what --as says
 	unlike  bool   // and the beginning shows another kind
 	command string // that reads it
 	path    string // of a file; "" if it cannot be opened again
 	shown   string // the name in tables
-	source  io.ReadCloser
+	file    *readFile
 }
 
 // Close closes the file.
-func (in *Input) Close() error { return in.source.Close() }
+func (in *Input) Close() error { return in.file.Close() }
 
 // Pasted returns the argument of a command that reads standard input without one. At a terminal it says what to do.
 func Pasted(a *App, args []string) string {
@@ -57,20 +56,24 @@ func (in *Input) Again() error {
 	if err != nil {
 		return err
 	}
-	in.source.Close()
-	in.source = f
-	in.Reader, err = bounded.NewReader(f, in.Limit())
+	in.file.Close()
+	in.file = f
+	in.Reader, err = bounded.NewReaderWithin(f, in.limits)
 	return err
 }
 
-// AddAsFlag adds the flag that says what kind of file the argument is.
-func AddAsFlag(a *App, cmd *cobra.Command) {
+// AddInputFlags adds the flags of every command that reads files: the kind of file that the argument is, and how large it
+// may be.
+func AddInputFlags(a *App, cmd *cobra.Command) {
 	addAsFlag(a, cmd, cmd.Name(), "read the file as one of a `KIND`, whatever it looks like: see "+ProgramName+" help inputs")
+	addLimitFlags(a, cmd, "a file")
 }
 
-// AddAsFlagOf adds the flag that says what kind of file a flag names, for a command that reads other kinds by it: see Reading.
-func AddAsFlagOf(a *App, cmd *cobra.Command, flag, command string) {
+// AddInputFlagsOf adds the flags of AddInputFlags for the file that a flag names, to a command that reads other kinds by it:
+// see Reading.
+func AddInputFlagsOf(a *App, cmd *cobra.Command, flag, command string) {
 	addAsFlag(a, cmd, command, "`KIND` of the file of --"+flag+": see help inputs")
+	addLimitFlags(a, cmd, "the file of --"+flag)
 }
 
 func addAsFlag(a *App, cmd *cobra.Command, command, usage string) {
@@ -78,59 +81,38 @@ func addAsFlag(a *App, cmd *cobra.Command, command, usage string) {
 	Complete(cmd, "as", inputs.Names(command)...)
 }
 
-// OpenInput opens what an argument names and says what kind it is. The data may unpack to at most the limit; 0 means the
-// usual one. The error of a file whose kind the running command does not read says which command does, and wraps
-// files.ErrFormat.
-func OpenInput(a *App, word string, limit alloc.Bytes) (*Input, error) {
-	LimitMemory(limit)
-	return openInput(a, word, limit)
-}
-
-// OpenStream opens an input as OpenInput does, for a command whose memory does not grow with what it reads: there is
-// next to no limit to the unpacked data.
-func OpenStream(a *App, word string) (*Input, error) {
-	LimitMemory(0)
-	const limit = 1 << 40
-	return openInput(a, word, limit)
-}
-
-func openInput(a *App, word string, limit alloc.Bytes) (*Input, error) {
-	in := &Input{Name: word, shown: word, command: a.command}
-	var source io.ReadCloser
+// OpenInput opens what an argument names and says what kind it is. Its size is limited by --max-file and --max-memory. The
+// error of a file whose kind the running command does not read says which command does, and wraps files.ErrFormat.
+func OpenInput(a *App, word string) (*Input, error) {
+	LimitMemory(a)
+	in := &Input{Name: word, shown: word, command: a.command, limits: limitsOf(a), limited: a.maxFile > 0}
 	var err error
 	switch {
 	case word == "-":
 		in.Name, in.shown = stdinName, stdinName
-		source = unpack.New(io.NopCloser(a.Stdin))
+		in.file = readFrom(io.NopCloser(a.Stdin))
 	case IsURL(word):
-		source, in.Name, err = fetch(word)
+		var body io.ReadCloser
+		if body, in.Name, err = fetch(word); err == nil {
+			in.file = readFrom(body)
+		}
 	default:
 		in.path = word
-		source, err = openFile(word)
+		in.file, err = openFile(word)
 	}
 	if err != nil {
 		return nil, err
 	}
-	in.source = source
-	if err := in.identify(a.as, limit); err != nil {
-		source.Close()
+	if err := in.identify(a.as); err != nil {
+		in.file.Close()
 		return nil, err
 	}
 	return in, nil
 }
 
-// openFile opens a file, and unpacks what package bounded does not.
-func openFile(path string) (io.ReadCloser, error) {
-	f, err := userfile.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	return unpack.New(f), nil
-}
-
 // identify reads the beginning, and checks that the command takes what it shows.
-func (in *Input) identify(as string, limit alloc.Bytes) error {
-	r, err := bounded.NewReader(in.source, int64(limit))
+func (in *Input) identify(as string) error {
+	r, err := bounded.NewReaderWithin(in.file, in.limits)
 	if err != nil {
 		return fmt.Errorf("%s: %w", in.Name, err)
 	}
@@ -174,11 +156,21 @@ func (in *Input) File() (*files.File, error) {
 	if in.unlike {
 		return nil, &misplaced{err, fmt.Sprintf("%s cannot be read as %s, as --as says: leave --as away", in.Name, in.Kind.What)}
 	}
-	err = fmt.Errorf("%s: %w", in.Name, err)
+	err = in.Error(err)
 	if errors.Is(err, files.ErrFormat) {
 		return nil, in.Unread(err)
 	}
 	return nil, err
+}
+
+// Error returns the error of reading the input, with its name and, if the input is too large, what to do.
+func (in *Input) Error(err error) error { return fmt.Errorf("%s: %w", in.Name, in.enlarged(err)) }
+
+// Stream lifts the limit of the file's size, for who keeps little of it, unless --max-file was given.
+func (in *Input) Stream() {
+	if !in.limited {
+		in.Reader.Stream()
+	}
 }
 
 // IsLog reports whether the input is a text whose lines tell what it holds.
@@ -189,14 +181,23 @@ func (in *Input) CanReopen() bool { return in.path != "" }
 
 // Reopened opens the file again and reads it as File does.
 func (in *Input) Reopened() (*files.File, error) {
-	source, err := openFile(in.path)
+	file, err := openFile(in.path)
 	if err != nil {
 		return nil, err
 	}
-	defer source.Close()
-	f, err := files.Read(source)
+	defer file.Close()
+	return in.ReadAgain(file)
+}
+
+// ReadAgain reads what was kept of the input, from its beginning, as File does.
+func (in *Input) ReadAgain(kept io.Reader) (*files.File, error) {
+	r, err := bounded.NewReaderWithin(kept, in.limits)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", in.path, err)
+		return nil, in.Error(err)
+	}
+	f, err := files.Read(r)
+	if err != nil {
+		return nil, in.Error(err)
 	}
 	f.Usage.Name = in.shown
 	return f, nil
@@ -224,7 +225,7 @@ func (in *Input) found() []*inputs.Kind {
 		return nil
 	}
 	defer f.Close()
-	r, err := bounded.NewReader(f, 0)
+	r, err := bounded.NewReaderWithin(f, in.limits)
 	if err != nil {
 		return nil
 	}
@@ -262,7 +263,7 @@ func CheckFile(a *App, path string) error {
 	}
 	looked := *a
 	looked.as = "" // it is of another file, or says what the command reads anyway
-	in, err := OpenInput(&looked, path, 0)
+	in, err := OpenInput(&looked, path)
 	if err == nil {
 		defer in.Close()
 		if in.Kind == nil || !in.Kind.Log() || in.Kind.TakenBy(a.command) {

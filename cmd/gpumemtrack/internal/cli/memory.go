@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
-	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 )
 
 // memoryGuard ends the program with an error if it takes far more memory than its files may.
@@ -30,14 +28,13 @@ func GuardMemory() { memoryGuard.on = true }
 // ownMemory is what the program may take beside the data of files.
 const ownMemory = 256 << 20
 
-// LimitMemory limits the program's memory from here on. Files may take the limit, where 0 means the
-// usual one, and what is made of them half as much again. If it is called several times, the
-// largest limit counts.
-func LimitMemory(limit alloc.Bytes) {
+// LimitMemory limits the program's memory from here on. Files may take the limit of --max-memory, and what is made of
+// them half as much again. If it is called several times, the largest limit counts.
+func LimitMemory(a *App) {
 	if !memoryGuard.on {
 		return
 	}
-	most := int64(cmp.Or(max(limit, 0), bounded.DefaultLimit))
+	most := limitsOf(a).Memory
 	most += most/2 + ownMemory
 	if addresses := addressSpace(); addresses > 0 {
 		const runtimes, least = 3 << 29, 64 << 20 // Go's runtime reserves addresses that it does not use
@@ -58,7 +55,7 @@ func guardMemory() {
 		metrics.Read(sample)
 		used, limit := int64(sample[0].Value.Uint64()-sample[1].Value.Uint64()), memoryGuard.limit.Load()
 		if used > limit+limit/16 { // the garbage collector has done what it can
-			fmt.Fprintf(os.Stderr, "%s: too large: what is made of the files takes more than %v of memory\n", ProgramName, alloc.Bytes(limit))
+			fmt.Fprintf(os.Stderr, "%s: too large: what is made of the files takes more than %v of memory: raise --max-memory\n", ProgramName, alloc.Bytes(limit))
 			os.Exit(ExitFailed)
 		}
 	}

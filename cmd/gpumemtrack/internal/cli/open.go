@@ -6,15 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
-// Open reads what an argument names: a file, - for standard input, or the URL of a live page. The
-// data may unpack to at most the limit; 0 means the usual one.
-func Open(a *App, word string, limit alloc.Bytes) (*files.File, error) {
-	in, err := OpenInput(a, word, limit)
+// Open reads what an argument names: a file, - for standard input, or the URL of a live page.
+func Open(a *App, word string) (*files.File, error) {
+	in, err := OpenInput(a, word)
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +29,7 @@ var ErrNoDump = errors.New("want a dump, or a memory snapshot of PyTorch")
 
 // OpenDump reads the dump of a device; -1 means the leading device.
 func OpenDump(a *App, word string, device int) (*snapshot.Dump, error) {
-	f, err := Open(a, word, 0)
+	f, err := Open(a, word)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/internal/inputs"
 )
 
 // TestCommandsHaveTheirNames: the names by which commands are found are those that they have.
@@ -42,6 +43,23 @@ func TestFlagsNameTheirValues(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCommandsThatReadFilesHaveTheirFlags: each command that reads a kind of file has the flags that say which kind, and how
+// large, and no other command has them.
+func TestCommandsThatReadFilesHaveTheirFlags(t *testing.T) {
+	reads := 0
+	for _, command := range All {
+		cmd := command.New(&cli.App{})
+		takes := len(inputs.Names(command.Name)) > 0
+		if takes {
+			reads++
+		}
+		for _, flag := range []string{"as", "max-file", "max-memory"} {
+			assert.Equal(t, takes, cmd.Flags().Lookup(flag) != nil, "%s --%s", command.Name, flag)
+		}
+	}
+	assert.GreaterOrEqual(t, reads, 9)
 }
 
 // named is the command of this name.

@@ -22,7 +22,7 @@ type engineRun struct {
 
 // besideEngine compares what an engine logged with an estimate for a context; nil if the file is no log of an engine.
 func besideEngine(a *cli.App, path string, report *estimate.Report, context int) (*engineRun, error) {
-	in, err := cli.OpenInput(a.Reading(inputs.Measured), path, 0)
+	in, err := cli.OpenInput(a.Reading(inputs.Measured), path)
 	if err != nil {
 		return nil, err
 	}

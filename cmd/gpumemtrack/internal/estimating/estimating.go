@@ -67,7 +67,7 @@ func Command(a *cli.App) *cobra.Command {
 	o.images.flags(cmd)
 	o.sounds.flags(cmd)
 	completions(cmd)
-	cli.AddAsFlagOf(a, cmd, "measured", inputs.Measured)
+	cli.AddInputFlagsOf(a, cmd, "measured", inputs.Measured)
 	cli.Replaced(cmd, "llama-cpp", "--engine llama.cpp")
 	for name, instead := range namedElsewhere {
 		cli.Replaced(cmd, name, instead)
@@ -83,6 +83,7 @@ func runEstimate(a *cli.App, name string, o estimateOptions) error {
 		return err
 	}
 	e := estimated{options: o}
+	cli.LimitMemory(a)
 	if err := cli.CheckFile(a, name); err != nil {
 		return err
 	}

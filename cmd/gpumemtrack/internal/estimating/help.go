@@ -30,7 +30,7 @@ func addTopics(a *cli.App, cmd *cobra.Command) {
 		cli.Topic{Name: "llama", Title: "llama.cpp", Flags: []string{"ubatch", "flash-attention", "slots", "kv-unified", "gpu-layers", "tensor-split", "mmproj", "draft-mtp", "draft-max", "model-draft"}},
 		cli.Topic{Name: "fits", Title: "searches for what fits", Text: text("Each needs --fits, which compares the most that is promised, with the CUDA\ncontext; where only the weights are known its answer is no."),
 			Flags: []string{"weights-only", "max-batch", "max-context-length", "max-gpu-layers", "min-replicas", "best-quantization"}},
-		cli.Topic{Name: "machine", Title: "types, devices and versions", Text: knownGPUs, Flags: ofMachine},
+		cli.Topic{Name: "machine", Title: "types, devices and versions", Text: knownGPUs, Flags: slices.Concat(ofMachine, []string{"max-file", "max-memory"})},
 		cli.Topic{Name: "json", Title: "what --json prints", Text: text(jsonHelp)},
 		cli.Topic{Name: "models", Title: "the known models and families", Text: families},
 	)

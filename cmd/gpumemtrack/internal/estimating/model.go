@@ -62,7 +62,6 @@ func denoises(config []byte) bool {
 }
 
 func (o estimateOptions) ofFile(path string, options []estimate.Option, e *estimated) (*estimate.Report, error) {
-	cli.LimitMemory(0)
 	c, err := checkpoint.ReadFile(path)
 	return o.ofOpened(c, err, options, e)
 }

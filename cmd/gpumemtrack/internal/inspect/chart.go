@@ -68,7 +68,7 @@ Times without a zone are local.`,
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return []string{"jsonl", "csv", "json", "xml", "log", "txt", "gz"}, cobra.ShellCompDirectiveFilterFileExt
 	}
-	cli.AddAsFlag(a, cmd)
+	cli.AddInputFlags(a, cmd)
 	return cmd
 }
 
@@ -145,7 +145,7 @@ func readRecordings(a *cli.App, words []string, o chartOptions) (joined nvml.Rec
 }
 
 func readRecording(a *cli.App, word string, o chartOptions) (*recordings.File, error) {
-	in, err := cli.OpenStream(a, word)
+	in, err := cli.OpenInput(a, word)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func readRecording(a *cli.App, word string, o chartOptions) (*recordings.File, e
 	if err == nil {
 		return file, nil
 	}
-	err = fmt.Errorf("%s: %w", in.Name, err)
+	err = in.Error(err)
 	if errors.Is(err, recordings.ErrFormat) {
 		return nil, in.Unread(err)
 	}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 )
 
@@ -38,16 +37,14 @@ opens with the device whose memory ran out, or with the one with most memory.`,
 	flags.StringVarP(&o.output, "output", "o", "", "the `FILE` to write: .pb.gz, .pickle, .trace.json, .html or .json")
 	flags.BoolVarP(&o.force, "force", "f", false, "overwrite the file")
 	addDeviceFlag(cmd, &o.device)
-	addMemoryFlag(cmd, &o.memory)
-	cli.AddAsFlag(a, cmd)
+	cli.AddInputFlags(a, cmd)
 	return cmd
 }
 
 type convertOptions struct {
 	output string
 	force  bool
-	device int         // -1 means all
-	memory alloc.Bytes // that a file may take; 0 means the usual limit
+	device int // -1 means all
 }
 
 func runConvert(a *cli.App, input string, o convertOptions) error {
@@ -58,7 +55,7 @@ func runConvert(a *cli.App, input string, o convertOptions) error {
 	if !ok {
 		return cli.UsageError("convert: %s: want a name that ends in .pb.gz, .pickle, .trace.json, .html or .json", o.output)
 	}
-	f, err := cli.Open(a, input, o.memory)
+	f, err := cli.Open(a, input)
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ and "total", the sum of all lines.`,
 	o.flags(cmd)
 	cmd.Flags().Var(cli.SizeFlag(&o.failOver), "fail-over", "exit with 3 if memory grew by more than `SIZE`, such as 64MiB")
 	cmd.Flags().BoolVar(&o.missingAsZero, "missing-as-zero", false, "compare a process that only one side has with zero")
-	cli.AddAsFlag(a, cmd)
+	cli.AddInputFlags(a, cmd)
 	return cmd
 }
 

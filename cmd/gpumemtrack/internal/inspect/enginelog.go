@@ -29,7 +29,7 @@ func showEngine(a *cli.App, word string, o tableOptions) (bool, error) {
 	if cli.IsURL(word) {
 		return false, nil
 	}
-	in, err := cli.OpenInput(a, word, o.memory)
+	in, err := cli.OpenInput(a, word)
 	if err != nil {
 		return false, nil //nolint:nilerr // a directory or a pattern; whoever reads it next says what is wrong
 	}
@@ -51,7 +51,7 @@ func showEngine(a *cli.App, word string, o tableOptions) (bool, error) {
 	case errors.Is(err, enginelog.ErrNoEngine):
 		return false, nil
 	case err != nil:
-		return true, fmt.Errorf("%s: %w", in.Name, err)
+		return true, in.Error(err)
 	}
 	return true, writeEngines(a, in.Name, reports, nil, o.json)
 }

@@ -29,7 +29,7 @@ func explainText(a *cli.App, in *cli.Input, device int, at string, asJSON bool) 
 	defer again.close()
 	report, err := oomtext.Read(again.first)
 	if err != nil && !errors.Is(err, oomtext.ErrNone) {
-		return fmt.Errorf("%s: %w", in.Name, bounded.Torn(err))
+		return in.Error(bounded.Torn(err))
 	}
 	if report.BFC || isJSON && !report.Said() {
 		if f, err := again.file(); err == nil {
@@ -100,7 +100,7 @@ func explainLogs(a *cli.App, word string, paths []string, asJSON bool) error {
 
 // failuresIn returns the errors in a file; none if it is no log.
 func failuresIn(a *cli.App, path string) ([]*oomtext.Failure, error) {
-	in, err := cli.OpenInput(a, path, 0)
+	in, err := cli.OpenInput(a, path)
 	if errors.Is(err, files.ErrFormat) {
 		return nil, nil
 	}
@@ -114,7 +114,7 @@ func failuresIn(a *cli.App, path string) ([]*oomtext.Failure, error) {
 	in.Stream()
 	report, err := oomtext.Read(in.Reader)
 	if err != nil && !errors.Is(err, oomtext.ErrNone) {
-		return nil, fmt.Errorf("%s: %w", in.Name, bounded.Torn(err))
+		return nil, in.Error(bounded.Torn(err))
 	}
 	return report.Failures, nil
 }
@@ -147,11 +147,7 @@ func (r *rereader) file() (*files.File, error) {
 	if _, err := r.kept.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
-	f, err := files.Read(r.kept)
-	if err == nil {
-		f.Usage.Name = r.in.Name
-	}
-	return f, err
+	return r.in.ReadAgain(r.kept)
 }
 
 // engines reads the input again, as the log of an engine; nil if it is none.
@@ -170,7 +166,7 @@ func (r *rereader) engines() ([]*enginelog.Report, error) {
 	}
 	reports, err := enginelog.Read(in)
 	if err != nil && !errors.Is(err, enginelog.ErrNoEngine) {
-		return nil, fmt.Errorf("%s: %w", r.in.Name, bounded.Torn(err))
+		return nil, r.in.Error(bounded.Torn(err))
 	}
 	return reports, nil
 }

@@ -73,7 +73,7 @@ latest counts. Of logs, it lists the error of each, and explains the first.`,
 	addMomentFlag(cmd, &at)
 	addDeviceFlag(cmd, &device)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cli.AddAsFlag(a, cmd)
+	cli.AddInputFlags(a, cmd)
 	return cmd
 }
 
@@ -81,7 +81,7 @@ func runExplain(a *cli.App, word string, device int, at string, asJSON bool) err
 	if paths, err := expand(word); err == nil && (len(paths) > 1 || paths[0] != word) {
 		return explainRanks(a, word, paths, device, at, asJSON)
 	}
-	in, err := cli.OpenInput(a, word, 0)
+	in, err := cli.OpenInput(a, word)
 	if err != nil {
 		return err
 	}

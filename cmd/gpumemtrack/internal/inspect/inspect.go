@@ -24,8 +24,7 @@ type tableOptions struct {
 	top    int
 	by     string
 	of     string
-	host   bool        // count the host's memory, not the device's
-	memory alloc.Bytes // that a file may take; 0 means the usual limit
+	host   bool // count the host's memory, not the device's
 	json   bool
 	at     string // the moment of live memory; "" means the error, or else the end
 	all    bool   // no --top was given, so JSON has every line
@@ -42,7 +41,6 @@ func (o *tableOptions) flags(cmd *cobra.Command) {
 	flags.StringVar(&o.of, "of", "live", "`WHICH` memory: "+joined(tallies)+"; pprof profiles and PyTorch snapshots without events have no peak")
 	flags.BoolVar(&o.host, "host", false, "pinned and mapped host memory, instead of device memory")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
-	addMemoryFlag(cmd, &o.memory)
 	addMomentFlag(cmd, &o.at)
 	o.filter.flags(cmd)
 	cli.Complete(cmd, "by", list(export.Bys())...)
@@ -209,7 +207,7 @@ const (
 
 // openDevices reads the dumps of all devices in a file.
 func openDevices(a *cli.App, word string) (*files.File, []*snapshot.Dump, error) {
-	f, err := cli.Open(a, word, 0)
+	f, err := cli.Open(a, word)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -228,9 +226,4 @@ func writeDevices[T any](a *cli.App, schema string, found []T) error {
 func addDeviceFlag(cmd *cobra.Command, device *int) {
 	cmd.Flags().IntVar(device, "device", -1, "in a file of several devices, the `NUMBER` of one (default: the device with the most memory)")
 	cmd.Flags().Lookup("device").DefValue = "0" // help prints no default
-}
-
-// addMemoryFlag adds the flag that raises the limit of what a file may take.
-func addMemoryFlag(cmd *cobra.Command, limit *alloc.Bytes) {
-	cmd.Flags().Var(cli.SizeFlag(limit), "max-memory", "the largest `SIZE` that a file may unpack to and take in memory (default: 1GiB)")
 }

@@ -45,7 +45,7 @@ It has the sections that had ended. Other files than dumps have none.
 	cmd.Flags().StringVar(&sorted, "sort", "tree", "the `COLUMN` to sort by, such as self-peak or time; tree keeps the order")
 	cli.Complete(cmd, "sort", layerColumns...)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cli.AddAsFlag(a, cmd)
+	cli.AddInputFlags(a, cmd)
 	return cmd
 }
 

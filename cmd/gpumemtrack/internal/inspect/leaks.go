@@ -42,7 +42,7 @@ does not say how long freed buffers lived: compare two with gpumemtrack diff.
 		RunE: func(_ *cobra.Command, args []string) error { return runLeaks(a, args[0], asJSON) },
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cli.AddAsFlag(a, cmd)
+	cli.AddInputFlags(a, cmd)
 	return cmd
 }
 

@@ -135,7 +135,7 @@ func readAll(a *cli.App, paths []string, o tableOptions) ([]*export.Usage, []pro
 	}
 	read, all, errs := make([]*export.Usage, len(paths)), make([]processInfo, len(paths)), make([]error, len(paths))
 	inParallel(len(paths), func(i int) {
-		f, err := cli.Open(a, paths[i], o.memory)
+		f, err := cli.Open(a, paths[i])
 		if err != nil {
 			errs[i] = err
 			return

@@ -55,7 +55,7 @@ docs/replay.md describes what a replay models and what it does not, and what
 	addDeviceFlag(cmd, &o.device)
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	cli.Complete(cmd, "allocator", "cache", "expandable", "driver")
-	cli.AddAsFlag(a, cmd)
+	cli.AddInputFlags(a, cmd)
 	return cmd
 }
 

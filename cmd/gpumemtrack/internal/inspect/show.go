@@ -60,7 +60,7 @@ sum of all lines.`,
 				if err := checkWeb(cmd, args); err != nil {
 					return err
 				}
-				return showPage(a, args[0], web, o.memory)
+				return showPage(a, args[0], web)
 			}
 			if err := o.check(cmd); err != nil {
 				return err
@@ -70,7 +70,7 @@ sum of all lines.`,
 	}
 	o.flags(cmd)
 	addWebFlag(cmd, &web)
-	cli.AddAsFlag(a, cmd)
+	cli.AddInputFlags(a, cmd)
 	return cmd
 }
 
@@ -95,7 +95,7 @@ func checkWeb(cmd *cobra.Command, args []string) error {
 	}
 	var err error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if f.Name != "web" && f.Name != "max-memory" {
+		if f.Name != "web" && !cli.IsLimitFlag(f.Name) {
 			err = cli.UsageError("show --web: --%s is for the table: the page shows the whole file, at every moment", f.Name)
 		}
 	})

@@ -16,13 +16,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 )
 
 // showPage serves the page of a file until a signal ends it.
-func showPage(a *cli.App, word, address string, memory alloc.Bytes) error {
-	f, err := cli.Open(a, word, memory)
+func showPage(a *cli.App, word, address string) error {
+	f, err := cli.Open(a, word)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func showXLA(a *cli.App, in *cli.Input, word string, asJSON bool) error {
 	}
 	r, err := xladump.Read(texts...)
 	if err != nil {
-		return fmt.Errorf("%s: %w", in.Name, err)
+		return in.Error(err)
 	}
 	if asJSON {
 		return cli.WriteObject(a.Stdout, "gpumemtrack.xla/1", r)

@@ -46,7 +46,7 @@ func New(file io.ReadCloser) io.ReadCloser {
 	case is("BZh") && len(head) >= 10 && slices.Contains(bzip2Blocks, string(head[4:10])):
 		return &Reader{bzip2.NewReader(packed), packed, func() {}, file}
 	case is("PK\x03\x04") && !bytes.Contains(head, []byte(checkpoint)):
-		if f, ok := file.(*os.File); ok {
+		if f, ok := file.(regular); ok {
 			if r := member(f); r != nil {
 				return r
 			}
@@ -63,11 +63,18 @@ type plain struct {
 	io.Closer
 }
 
+// regular is a file that can be read at any place.
+type regular interface {
+	io.ReadCloser
+	io.ReaderAt
+	Stat() (os.FileInfo, error)
+}
+
 // checkpoint ends the name of the first file of a checkpoint of PyTorch, which is an archive that stays as it is.
 const checkpoint = "/data.pkl"
 
 // member returns a reader of the only file in an archive; nil if there is none.
-func member(f *os.File) io.ReadCloser {
+func member(f regular) io.ReadCloser {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
 		return nil
