@@ -158,22 +158,22 @@ func (t *MemTracker) ExplainOutOfMemory(err error, shape alloc.Shape, dtype allo
 	return newOutOfMemory(t, err, stack, 0, x)
 }
 
-// request is what an allocation asks for beside the tensor. The line of code is set only on the slow path, because finding
-// it costs more than an Alloc from the cache.
+// request is what an allocation asks for beside the tensor.
 type request struct {
 	stack     tables.StackID
 	stream    alloc.Stream
 	goroutine goroutine // determines the section
 	now       time.Duration
-	line      ledger.LineID
+	line      ledger.LineID // of the stack, if hasLine: a new bucket needs it
+	hasLine   bool
 }
 
 // alloc is Alloc with the call stack that the exported function has captured, which knows how many frames its caller is
 // away.
 //
-// It has two paths. The fast one serves a request from an inactive block of the cache if an equal one was made lately. All
-// others take the slow one, which also finds the errors. It alone checks and measures the tensor: a tensor that equals
-// one of the ledger is valid.
+// It has two paths. The fast one serves a request from an inactive block of the cache, unless its call stack is new. All
+// others take the slow one, which also finds the errors. A tensor is checked and measured only if no bucket was found lately: a
+// tensor that equals one of the ledger is valid.
 func (t *MemTracker) alloc(stack tables.StackID, on alloc.Stream, shape alloc.Shape, dtype alloc.DType, kind Kind) (*Buffer, error) {
 	var x tables.Tensor // set field by field: a copy of a value built elsewhere would make the processor wait
 	x.Kind, x.DType, x.Memory, x.Shape = kind, dtype, alloc.Memory(t.memory.Load()), shape
@@ -199,7 +199,7 @@ func (t *MemTracker) alloc(stack tables.StackID, on alloc.Stream, shape alloc.Sh
 // nothing has changed.
 func (t *MemTracker) allocFast(b *Buffer, x *tables.Tensor, by request) bool {
 	t.locked.PollAndLock()
-	ok := t.allocCached(b, x, by, false)
+	ok := t.allocCached(b, x, by)
 	t.mu.Unlock()
 	return ok
 }
@@ -213,12 +213,12 @@ func (t *MemTracker) allocSlow(x *tables.Tensor, by request) (b Buffer, err erro
 	if t.closed.Load() {
 		return b, fmt.Errorf("alloc %s: tracker: %w", x.String(), alloc.ErrClosed)
 	}
-	by.line = t.stacks.Line(by.stack)
+	by.line, by.hasLine = t.stacks.Line(by.stack), true
 	if t.cache == nil {
 		b, err = t.allocDevice(x, by)
 	} else {
 		t.locked.PollAndLock()
-		cached := t.allocCached(&b, x, by, true)
+		cached := t.allocCached(&b, x, by)
 		if !cached {
 			t.history.Advance(by.now) // events of the cache have this time: see addCacheEvent
 		}
@@ -238,31 +238,46 @@ func (t *MemTracker) allocSlow(x *tables.Tensor, by request) (b Buffer, err erro
 }
 
 // allocCached makes b the Buffer of an inactive block, if one serves the request. The cache and the ledger change in one
-// step; if it reports false, neither has changed. The tensor's bucket is made only if slow is set: then x is measured and
-// the request has its line. The caller holds the lock.
-func (t *MemTracker) allocCached(b *Buffer, x *tables.Tensor, by request, slow bool) bool {
+// step; if it reports false, neither has changed. If the tensor's bucket is new, the request must have its line, or the line
+// must be known already: to find it takes long. The caller holds the lock.
+func (t *MemTracker) allocCached(b *Buffer, x *tables.Tensor, by request) bool {
 	if t.ledger.Closed {
 		return false
-	}
-	if slow {
-		x.Memory = t.cacheMemory()
 	}
 	in := t.sections.at(by.goroutine)
 	place := placeOf(by.stack, in, t.ledger.Streams.At(by.stream))
 	bucket := t.ledger.Buckets.Recent(place, x)
-	if bucket == 0 && !slow {
-		return false
+	if bucket == 0 {
+		return t.allocCachedNew(b, x, by, in, place)
 	}
-	n := x.Each
-	if bucket != 0 {
-		n = t.ledger.Buckets.At(bucket).Each
-	}
+	n := t.ledger.Buckets.At(bucket).Each
 	if !t.ledger.Fits(n) {
 		return false
 	}
 	id, r := t.ledger.Records.Get()
 	block, p, allocated, ok := t.locked.Alloc(n, by.stream, cachelock.Owner(id))
-	if ok && slow && t.ledger.Lookup(p) != 0 { // it is registered: allocDriver returns the error
+	if !ok {
+		t.ledger.Records.Put(id)
+		return false
+	}
+	r.Ptr = p
+	b.origin, b.ptr, b.seq, b.record, b.block = t.ledger.Buckets.At(bucket).Origin, p, t.history.Next, id, block
+	t.insert(r, bucket, allocated, in, by.now, mem.Allocated)
+	return true
+}
+
+// allocCachedNew is allocCached for a bucket that was not found lately.
+func (t *MemTracker) allocCachedNew(b *Buffer, x *tables.Tensor, by request, in *section, place ledger.Place) bool {
+	if !by.hasLine {
+		by.line, by.hasLine = t.stacks.KnownLine(by.stack)
+	}
+	if !by.hasLine || x.Measure() != nil || !t.ledger.Fits(x.Each) {
+		return false
+	}
+	x.Memory = t.cacheMemory()
+	id, r := t.ledger.Records.Get()
+	block, p, allocated, ok := t.locked.Alloc(x.Each, by.stream, cachelock.Owner(id))
+	if ok && t.ledger.Lookup(p) != 0 { // it is registered: allocDriver returns the error
 		_, _ = t.locked.Free(block, p, cachelock.Owner(id))
 		ok = false
 	}
@@ -270,9 +285,7 @@ func (t *MemTracker) allocCached(b *Buffer, x *tables.Tensor, by request, slow b
 		t.ledger.Records.Put(id)
 		return false
 	}
-	if bucket == 0 {
-		bucket = t.ledger.Buckets.GetOrMake(place, by.line, x, t.ledger.Epoch)
-	}
+	bucket := t.ledger.Buckets.GetOrMake(place, by.line, x, t.ledger.Epoch)
 	r.Ptr = p
 	b.origin, b.ptr, b.seq, b.record, b.block = t.ledger.Buckets.At(bucket).Origin, p, t.history.Next, id, block
 	t.insert(r, bucket, allocated, in, by.now, mem.Allocated)

@@ -1,4 +1,4 @@
-// Package addrtable finds records of a slab by their addresses.
+// Package addrtable finds records of a slab by their addresses, or by other numbers of which few are equal, such as hashes.
 package addrtable
 
 import "github.com/gpumemtrack/gpumemtrack/internal/slab"
@@ -12,7 +12,11 @@ import "github.com/gpumemtrack/gpumemtrack/internal/slab"
 type Table struct {
 	directory []*page // 1 << depth entries; several may point to one page
 	depth     uint
+	n         int
 }
+
+// Len returns how many records are in the table.
+func (t *Table) Len() int { return t.n }
 
 // page holds the slots of all hashes that begin with the same bits. It is as large as one of
 // the Go allocator's sizes, 4 KiB.
@@ -57,6 +61,7 @@ func (t *Table) Add(address uint64, id slab.ID) {
 		p = t.page(hash)
 	}
 	p.add(slot{hash, id})
+	t.n++
 }
 
 // split replaces the page that a hash leads to by two.
@@ -151,6 +156,7 @@ func (t *Table) Remove(s *Search) {
 	}
 	slots[hole] = slot{}
 	s.page.used--
+	t.n--
 }
 
 // distance returns how many slots to is behind from.

@@ -5,17 +5,11 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/addrtable"
 	"github.com/gpumemtrack/gpumemtrack/internal/slab"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/survival"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 )
-
-// Group is one line of a report: the live buffers of one kind, shape, dtype and type of memory. Its
-// identity never changes, so that events may refer to it after the last buffer is gone.
-type Group struct {
-	tables.Tensor
-	buckets int // buckets that point here
-}
 
 // Origin is the part of a bucket that Buffers refer to. Unlike the bucket it lives as long as a Buffer
 // refers to it. All buffers of a bucket share it, so it costs a buffer one pointer to find its owner, its group and its
@@ -56,8 +50,8 @@ type Bucket[Owner any] struct {
 // buckets finds the bucket of a place and a group, and knows which buckets changed since the last mark.
 type buckets[Owner any] struct {
 	slab.Slab[Bucket[Owner]]
-	index  map[bucketKey]slab.ID
-	groups map[string]*Group
+	index  addrtable.Table // by Place.hash
+	groups groups
 	recent recentBuckets
 	Lifetimes
 	changed
@@ -76,17 +70,20 @@ type retiredKey struct {
 	memory alloc.Memory
 }
 
-type bucketKey struct {
-	group *Group
-	Place
-}
-
 // Place is the call stack and section of an allocation, and the number of the stream that it is
 // for.
 type Place struct {
 	tables.Place
 	Stream uint8
 }
+
+// hash returns the hash of a place and a group.
+func (p Place) hash(g *Group) uint64 {
+	return g.hash ^ (uint64(p.Stack)<<32|uint64(p.Section)<<8|uint64(p.Stream))*multiplier
+}
+
+// multiplier is 2^64 over the golden ratio: a product's high bits depend on all bits of the other factor.
+const multiplier = 0x9e3779b97f4a7c15
 
 const (
 	minBuckets = 256
@@ -96,8 +93,8 @@ const (
 func newBuckets[Owner any](owner Owner) buckets[Owner] {
 	return buckets[Owner]{
 		owner:        owner,
-		index:        make(map[bucketKey]slab.ID),
-		groups:       make(map[string]*Group),
+		index:        addrtable.New(),
+		groups:       newGroups(),
 		retiredIndex: make(map[retiredKey]slab.ID),
 		limit:        minBuckets,
 		recent:       newRecentBuckets(fewestRecent),
@@ -120,31 +117,47 @@ func (bs *buckets[Owner]) Recent(p Place, x *tables.Tensor) slab.ID {
 
 // GetOrMake returns the bucket of a place and a measured tensor, making it if it is new. The line is the stack's.
 func (bs *buckets[Owner]) GetOrMake(p Place, line LineID, x *tables.Tensor, peakEpoch uint64) slab.ID {
-	var scratch [64]byte
-	key := x.AppendKey(scratch[:0])
-	g := bs.groups[string(key)]
+	hash := bs.groups.hash(x)
+	g := bs.groups.find(hash, x)
 	if g != nil {
-		if id := bs.index[bucketKey{g, p}]; id != 0 {
+		if id := bs.find(p, g); id != 0 {
 			*bs.recent.at(p, x.Shape) = id
 			return id
 		}
 	}
 	bs.sweep(peakEpoch)
+	var origin *Origin[Owner]
 	if g == nil {
-		g = &Group{Tensor: x.Clone()}
+		g, origin = newGroup[Owner](&bs.groups, hash, x)
+	} else {
+		origin = new(Origin[Owner])
 	}
+	*origin = Origin[Owner]{bs.owner, g, p.Stack}
 	if g.buckets == 0 { // it is new, or the sweep has dropped it
-		bs.groups[string(key)] = g
+		bs.groups.add(g)
 	}
 	g.buckets++
 	id, b := bs.Get()
 	bs.recent.fit(bs.Len())
-	b.Origin = &Origin[Owner]{bs.owner, g, p.Stack}
-	b.Group, b.Each, b.Memory, b.Place, b.Line = g, x.Each, x.Memory, p, line
+	b.Origin, b.Group, b.Each, b.Memory, b.Place, b.Line = origin, g, x.Each, x.Memory, p, line
 	b.lineUnit, b.pathUnit = bs.Lifetimes.line(line), bs.path(p.Stack)
-	bs.index[bucketKey{g, p}] = id
+	bs.index.Add(p.hash(g), id)
 	*bs.recent.at(p, x.Shape) = id
 	return id
+}
+
+// find returns the bucket of a place and a group, or 0.
+func (bs *buckets[Owner]) find(p Place, g *Group) slab.ID {
+	search := bs.index.Look(p.hash(g))
+	for {
+		id := search.Next()
+		if id == 0 {
+			return 0
+		}
+		if b := bs.At(id); b.Group == g && b.Place == p {
+			return id
+		}
+	}
 }
 
 // getOrMakeAgain returns the bucket of a buffer that was counted before. If its bucket was dropped since, the buffer
@@ -196,9 +209,12 @@ func (bs *buckets[Owner]) retire(id slab.ID, b *Bucket[Owner]) {
 	if b.interval != 0 {
 		bs.unlink(b)
 	}
-	delete(bs.index, bucketKey{b.Group, b.Place})
+	search := bs.index.Look(b.Place.hash(b.Group))
+	for search.Next() != id {
+	}
+	bs.index.Remove(&search)
 	if b.Group.buckets--; b.Group.buckets == 0 {
-		delete(bs.groups, string(b.Group.AppendKey(nil)))
+		bs.groups.remove(b.Group)
 	}
 	bs.Put(id)
 }
@@ -327,7 +343,6 @@ func (r *recentBuckets) at(p Place, shape alloc.Shape) *slab.ID {
 	for _, n := range shape {
 		h = bits.RotateLeft64(h, 9) ^ uint64(n)
 	}
-	const multiplier = 0x9e3779b97f4a7c15 // 2^64 over the golden ratio
 	return &r.slots[h*multiplier>>(r.shift&63)]
 }
 

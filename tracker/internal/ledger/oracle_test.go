@@ -287,6 +287,8 @@ func (o *oracle) checkBuckets(counts map[bucketID]int64) {
 		}
 		n++
 		groups[b.Group] = true
+		require.Equal(t, id, o.Buckets.find(b.Place, b.Group))
+		require.Same(t, b.Group, o.Buckets.groups.find(o.Buckets.groups.hash(&b.Group.Tensor), &b.Group.Tensor))
 		key := bucketID{b.Place, textOf(&b.Group.Tensor)}
 		require.Equal(t, counts[key], b.Live, "%v", key)
 		require.GreaterOrEqual(t, b.Total, b.Live)
@@ -309,8 +311,9 @@ func (o *oracle) checkBuckets(counts map[bucketID]int64) {
 	want := maps.Clone(o.ever)
 	maps.DeleteFunc(want, func(_ placeAndMemory, n mem.Tally) bool { return n.IsZero() })
 	require.Equal(t, want, ever, "what was ever allocated")
-	require.Len(t, o.Buckets.index, n)
-	require.Len(t, o.Buckets.groups, len(groups), "a group goes with its last bucket")
+	require.Equal(t, n, o.Buckets.index.Len())
+	require.Equal(t, len(groups), o.Buckets.groups.Len(), "a group goes with its last bucket")
+	require.Equal(t, len(groups), o.Buckets.groups.table.Len())
 }
 
 // mark checks what changed since the last mark.

@@ -3,6 +3,7 @@ package ledger
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
@@ -29,6 +30,15 @@ func NewStacks(depth, limit int, libraries []string) *Stacks {
 // Line returns the number of an interned stack's call site, which is the one that Stack.CallSite
 // chooses.
 func (s *Stacks) Line(id tables.StackID) LineID { return s.lines.of(callstack.ID(id)) }
+
+// KnownLine is Line for a stack of which Line was asked before; ok is false for most others. It takes no lock.
+func (s *Stacks) KnownLine(id tables.StackID) (line LineID, ok bool) {
+	if callstack.ID(id) == callstack.Overflow {
+		return s.lines.overflow, true
+	}
+	line = s.lines.known(callstack.ID(id))
+	return line, line != 0
+}
 
 // Frame returns the call site with that number.
 func (s *Stacks) Frame(line LineID) mem.Frame { return s.lines.frame(line) }
@@ -109,14 +119,17 @@ type lines struct {
 	frames   []mem.Frame // by LineID
 	ids      map[mem.Frame]LineID
 	calls    map[uintptr]call // by return address
-	ofStack  []*linePage      // by stack ID; nil if no stack of the page was asked for
 	overflow LineID
+
+	// ofStack has the lines by stack ID. It is read without the lock, and written under it. A page is nil if no stack of it
+	// was asked for.
+	ofStack atomic.Pointer[[]*linePage]
 }
 
 const linesInPage = 1024
 
 // linePage holds the lines of consecutive stacks, 0 for those that were not asked for.
-type linePage [linesInPage]LineID
+type linePage [linesInPage]atomic.Uint32
 
 // call is what a return address means in the stacks that contain it.
 type call struct {
@@ -128,6 +141,7 @@ func (l *lines) init(table *callstack.Table, libraries []string) {
 	l.table, l.libraries = table, libraries
 	l.frames, l.ids = []mem.Frame{{}}, map[mem.Frame]LineID{{}: 0}
 	l.calls = make(map[uintptr]call)
+	l.ofStack.Store(new([]*linePage))
 	for f := range table.Frames(callstack.Overflow) {
 		l.overflow = l.number(mem.Frame(f))
 	}
@@ -141,14 +155,27 @@ func (l *lines) of(id callstack.ID) LineID {
 	case callstack.Overflow:
 		return l.overflow
 	}
+	if line := l.known(id); line != 0 {
+		return line
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	line := l.slot(id)
-	if *line == 0 {
-		_, site := l.site(l.table.PCs(id))
-		*line = site.line
+	slot := l.slot(id)
+	if line := LineID(slot.Load()); line != 0 {
+		return line
 	}
-	return *line
+	_, site := l.site(l.table.PCs(id))
+	slot.Store(uint32(site.line))
+	return site.line
+}
+
+// known returns the line of a stack that was asked for before, otherwise 0. It takes no lock.
+func (l *lines) known(id callstack.ID) LineID {
+	page := int(id / linesInPage)
+	if pages := *l.ofStack.Load(); page < len(pages) && pages[page] != nil {
+		return LineID(pages[page][id%linesInPage].Load())
+	}
+	return 0
 }
 
 // frame returns the frame of a line.
@@ -158,16 +185,15 @@ func (l *lines) frame(line LineID) mem.Frame {
 	return l.frames[line]
 }
 
-// slot is where the line of a stack is kept.
-func (l *lines) slot(id callstack.ID) *LineID {
-	page := int(id / linesInPage)
-	for page >= len(l.ofStack) {
-		l.ofStack = append(l.ofStack, nil)
+// slot is where the line of a stack is kept. The caller holds the lock.
+func (l *lines) slot(id callstack.ID) *atomic.Uint32 {
+	page, pages := int(id/linesInPage), *l.ofStack.Load()
+	if page >= len(pages) || pages[page] == nil {
+		pages = append(slices.Clone(pages), make([]*linePage, max(0, page+1-len(pages)))...)
+		pages[page] = new(linePage)
+		l.ofStack.Store(&pages)
 	}
-	if l.ofStack[page] == nil {
-		l.ofStack[page] = new(linePage)
-	}
-	return &l.ofStack[page][id%linesInPage]
+	return &pages[page][id%linesInPage]
 }
 
 // short returns what is kept of a stack when the table is full: the frames up to the call site, or

@@ -67,6 +67,11 @@ func TestLineIsTheSiteOfTheStack(t *testing.T) {
 				require.Equal(t, site, s.Frame(line), "%v", stack)
 				require.Equal(t, site, s.Site(tables.StackID(id)))
 				require.Equal(t, line, s.Line(tables.StackID(id)), "another number the second time")
+				if known, ok := s.KnownLine(tables.StackID(id)); ok {
+					require.Equal(t, line, known)
+				} else {
+					require.Zero(t, line)
+				}
 				if other, known := lines[site]; known {
 					require.Equal(t, other, line, "%v has two numbers", site)
 				}
@@ -74,7 +79,7 @@ func TestLineIsTheSiteOfTheStack(t *testing.T) {
 			}
 			assert.Greater(t, len(lines), 3)
 			assert.LessOrEqual(t, len(s.lines.frames), len(someCalls())+2)
-			assert.LessOrEqual(t, len(s.lines.ofStack), 2000/linesInPage+1, "four bytes for each stack")
+			assert.LessOrEqual(t, len(*s.lines.ofStack.Load()), 2000/linesInPage+1, "four bytes for each stack")
 		})
 	}
 }
@@ -119,7 +124,7 @@ func BenchmarkLineOfNewStack(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		if i == len(ids) {
 			i = 0
-			s.lines.ofStack = nil
+			s.lines.ofStack.Store(new([]*linePage))
 		}
 		s.Line(tables.StackID(ids[i]))
 	}
