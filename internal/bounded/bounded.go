@@ -150,6 +150,16 @@ func (b *Reader) Offset() int64 { return b.read }
 // Peek returns the next bytes without reading them; fewer, with an error, at the end.
 func (b *Reader) Peek(n int) ([]byte, error) { return b.text.Peek(n) }
 
+// Buffered returns the next bytes that are in memory, without reading them: at least that many, fewer only where the text
+// ends or cannot be read. They are valid until the next read.
+func (b *Reader) Buffered(least int) []byte {
+	if b.text.Buffered() < least {
+		b.text.Peek(least) //nolint:errcheck // who reads on gets the error
+	}
+	text, _ := b.text.Peek(b.text.Buffered())
+	return text
+}
+
 // Read reads text. At the end the error is io.EOF; other errors are ErrTooLarge, and those of the file or of gzip.
 func (b *Reader) Read(p []byte) (int, error) {
 	n, err := b.text.Read(p)

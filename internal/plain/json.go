@@ -16,7 +16,7 @@ func ReadJSON(r *bounded.Reader) (*Data, Value, error) {
 	if err != nil {
 		return nil, Value{}, err
 	}
-	p := &pickle{Data: newData(r), r: r} // its stack is used here too
+	p := newPickle(r) // its stack is used here too
 	if err := p.json(in); err != nil {
 		return nil, Value{}, jsonError(err, in.Offset())
 	}

@@ -21,7 +21,9 @@ type Object struct {
 // Globals, in place of refusing them. collections.OrderedDict and defaultdict become dicts. Keys of dicts
 // that are no strings become strings, integers in decimal. Integers of more than 64 bits become None.
 func ReadObjects(r *bounded.Reader) (*Data, Value, error) {
-	return readPickle(&pickle{Data: newData(r), r: r, far: make(map[uint64]Value), keeps: true})
+	p := newPickle(r)
+	p.keeps = true
+	return readPickle(p)
 }
 
 // Global returns the name of a class or function, "module.name"; "" of other values.

@@ -78,12 +78,10 @@ const maxProtocol = 5
 // pickle interprets a pickle that only builds plain data, by the rules of Python's pickletools.
 type pickle struct {
 	*Data
-	r     *bounded.Reader
+	input
 	stack []Value
 	marks []int // where in the stack
-	memo  slabs[Value]
-	far   map[uint64]Value // values stored under numbers beyond the end of memo
-	line  []byte
+	memo  memo
 
 	keeps   bool // calls are kept, as ReadObjects says
 	unnamed int  // how many keys of dicts were given a name
@@ -92,20 +90,32 @@ type pickle struct {
 // ReadPickle reads a pickle of protocol 0 to 5. It runs nothing: it refuses a pickle that would
 // call code. The error says where the file is torn, or that it is no such pickle.
 func ReadPickle(r *bounded.Reader) (*Data, Value, error) {
-	return readPickle(&pickle{Data: newData(r), r: r, far: make(map[uint64]Value)})
+	return readPickle(newPickle(r))
+}
+
+func newPickle(r *bounded.Reader) *pickle {
+	return &pickle{Data: newData(r), input: input{r: r}, memo: memo{room: r, far: make(map[uint64]Value)}}
 }
 
 func readPickle(p *pickle) (*Data, Value, error) {
-	for {
-		start := p.r.Offset()
-		code, err := p.byte()
-		if err != nil {
+	for stop := false; !stop; {
+		if err := p.makeRoom(); err != nil {
 			return nil, Value{}, err
 		}
-		if code == opStop {
-			break
+		text, size := p.window()
+		if size == 0 {
+			_, err := p.r.Peek(1)
+			return nil, Value{}, torn(err)
 		}
-		if err := p.run(code); err != nil {
+		n, other, err := p.common(text, size)
+		start := p.r.Offset() + int64(n)
+		if err == nil {
+			err = p.r.Discard(n)
+		}
+		if err == nil && other {
+			stop, err = p.other()
+		}
+		if err != nil {
 			return nil, Value{}, fmt.Errorf("at byte %d: %w", start, err)
 		}
 	}
@@ -113,6 +123,120 @@ func readPickle(p *pickle) (*Data, Value, error) {
 		return nil, Value{}, fmt.Errorf("the pickle ends with %d values, want 1", len(p.stack)+len(p.marks))
 	}
 	return p.Data, p.stack[0], nil
+}
+
+// common runs the opcodes that nearly all of a large file consists of, as far as the text of size bytes has them whole. It
+// returns where it stopped, and whether at another opcode: otherwise more text is needed, or room on the stack.
+func (p *pickle) common(text []byte, size int) (at int, other bool, err error) {
+	end := size
+	if size == len(text) { // more may follow
+		end = size - longest + 1
+	}
+	for at < end && len(p.stack) < cap(p.stack) {
+		code, arg, n := text[at], text[at+1:], 1
+		switch code {
+		case opBinGet:
+			n, err = 2, p.get(uint64(arg[0]))
+		case opLongBinGet:
+			n, err = 5, p.get(uint64(binary.LittleEndian.Uint32(arg)))
+		case opMemoize:
+			err = p.put(p.memo.next())
+		case opBinPut:
+			n, err = 2, p.put(uint64(arg[0]))
+		case opLongBinPut:
+			n, err = 5, p.put(uint64(binary.LittleEndian.Uint32(arg)))
+		case opNone:
+			p.stack = append(p.stack, Value{})
+		case opNewTrue, opNewFalse:
+			p.stack = append(p.stack, boolean(code == opNewTrue))
+		case opBinInt1:
+			n, p.stack = 2, append(p.stack, number(int64(arg[0])))
+		case opBinInt2:
+			n, p.stack = 3, append(p.stack, number(int64(binary.LittleEndian.Uint16(arg))))
+		case opBinInt:
+			n, p.stack = 5, append(p.stack, number(int64(int32(binary.LittleEndian.Uint32(arg)))))
+		case opLong1:
+			if arg[0] == 0 || arg[0] > 8 {
+				return at, true, nil
+			}
+			n = 2 + int(arg[0])
+			p.stack = append(p.stack, number(signed(binary.LittleEndian.Uint64(arg[1:]), int(arg[0]))))
+		case opShortBinUnicode:
+			if n = 2 + int(arg[0]); at+n > size {
+				return at, true, nil
+			}
+			err = p.orPush(p.text(arg[1 : n-1]))
+		case opEmptyList, opEmptyTuple:
+			err = p.orPush(p.newList())
+		case opEmptyDict:
+			err = p.orPush(p.newDict())
+		case opMark:
+			var filled int
+			if filled, err = p.storedDicts(arg[:size-at-1]); filled == 0 && err == nil {
+				err = p.mark()
+			}
+			n += filled
+		case opAppend, opAppends, opSetItem, opSetItems:
+			err = p.extendTop(code)
+		case opTuple1, opTuple2, opTuple3:
+			err = p.build(code)
+		default:
+			return at, true, nil
+		}
+		if err == nil && at+n > size {
+			err = torn(io.EOF)
+		}
+		if err != nil {
+			return at, false, err
+		}
+		at += n
+	}
+	return at, false, nil
+}
+
+// storedDicts runs the opcodes after a mark if they fill the empty list below it with dicts that were stored before: a call
+// stack, whose frames other stacks have too. It returns the length of these opcodes, 0 if they are others. Then it has done
+// nothing.
+func (p *pickle) storedDicts(text []byte) (n int, err error) {
+	list, err := p.top()
+	if err != nil || list.kind != List || *p.lists.numbers.at(list.n) != 0 {
+		return 0, nil //nolint:nilerr // a mark needs nothing below it
+	}
+	stored, packing := p.memo.near.len(), append(p.packing[:0], packedDicts)
+	for n < len(text) && len(packing) <= packedDicts*maxPacked {
+		var index uint64
+		switch {
+		case text[n] == opBinGet && n+2 <= len(text):
+			index = uint64(text[n+1])
+			n += 2
+		case text[n] == opLongBinGet && n+5 <= len(text):
+			index = uint64(binary.LittleEndian.Uint32(text[n+1:]))
+			n += 5
+		case text[n] == opAppends && n > 0:
+			p.packing = packing
+			return n + 1, p.share(p.lists.numbers.at(list.n), packing)
+		default:
+			return 0, nil
+		}
+		if index >= stored {
+			return 0, nil
+		}
+		v := p.memo.near.at(int64(index))
+		if v.kind != Dict || v.n > math.MaxUint32 {
+			return 0, nil
+		}
+		packing = binary.LittleEndian.AppendUint32(packing, uint32(v.n))
+	}
+	return 0, nil
+}
+
+// other runs the next opcode, which is none of the common ones.
+func (p *pickle) other() (stop bool, err error) {
+	code, err := p.byte()
+	if err != nil || code == opStop {
+		return true, err
+	}
+	return false, p.run(code)
 }
 
 func (p *pickle) run(code byte) error {
@@ -126,8 +250,6 @@ func (p *pickle) run(code byte) error {
 	case opFrame:
 		_, err := p.number(8)
 		return err
-	case opMark:
-		return p.mark()
 	case opPop:
 		if p.floor() == len(p.stack) && len(p.marks) > 0 {
 			p.marks = p.marks[:len(p.marks)-1]
@@ -141,11 +263,11 @@ func (p *pickle) run(code byte) error {
 	case opDup:
 		v, err := p.top()
 		return p.orPush(v, err)
-	case opMemoize, opPut, opBinPut, opLongBinPut, opGet, opBinGet, opLongBinGet:
+	case opPut, opGet:
 		return p.remember(code)
-	case opAppend, opAppends, opAddItems, opSetItem, opSetItems:
+	case opAddItems:
 		return p.extendTop(code)
-	case opList, opTuple, opFrozenSet, opTuple1, opTuple2, opTuple3, opDict:
+	case opList, opTuple, opFrozenSet, opDict:
 		return p.build(code)
 	}
 	if bytes.IndexByte([]byte(running), code) >= 0 {
@@ -164,23 +286,8 @@ func (p *pickle) run(code byte) error {
 // scalar reads a value that holds no others yet.
 func (p *pickle) scalar(code byte) (Value, error) {
 	switch code {
-	case opNone:
-		return Value{}, nil
-	case opNewTrue, opNewFalse:
-		return boolean(code == opNewTrue), nil
-	case opEmptyList, opEmptyTuple, opEmptySet:
+	case opEmptySet:
 		return p.newList()
-	case opEmptyDict:
-		return p.newDict()
-	case opBinInt:
-		v, err := p.number(4)
-		return number(int64(int32(v))), err
-	case opBinInt1:
-		v, err := p.number(1)
-		return number(int64(v)), err
-	case opBinInt2:
-		v, err := p.number(2)
-		return number(int64(v)), err
 	case opLong1:
 		return p.long(1)
 	case opLong4:
@@ -209,16 +316,27 @@ const maxStack = 1 << 21
 
 func (p *pickle) push(v Value) error {
 	if len(p.stack) == cap(p.stack) {
-		if len(p.stack) >= maxStack {
-			return fmt.Errorf("%d values wait for a list or dict", len(p.stack))
-		}
-		more := max(1024, cap(p.stack))
-		if err := p.r.Use(valueBytes * int64(more)); err != nil {
+		if err := p.makeRoom(); err != nil {
 			return err
 		}
-		p.stack = slices.Grow(p.stack, more)
 	}
 	p.stack = append(p.stack, v)
+	return nil
+}
+
+// makeRoom makes room for a value on the stack.
+func (p *pickle) makeRoom() error {
+	if len(p.stack) < cap(p.stack) {
+		return nil
+	}
+	if len(p.stack) >= maxStack {
+		return fmt.Errorf("%d values wait for a list or dict", len(p.stack))
+	}
+	more := max(1024, cap(p.stack))
+	if err := p.r.Use(valueBytes * int64(more)); err != nil {
+		return err
+	}
+	p.stack = slices.Grow(p.stack, more)
 	return nil
 }
 
@@ -345,88 +463,38 @@ func (p *pickle) build(code byte) error {
 	return p.orPush(v, err)
 }
 
-// remember stores the top of the stack, or pushes what was stored.
+// remember stores the top of the stack, or pushes what was stored, by a place that is written in text.
 func (p *pickle) remember(code byte) error {
-	var index uint64
-	var err error
-	switch code {
-	case opMemoize:
-		index = p.memo.len() + uint64(len(p.far))
-	case opPut, opGet:
-		var line []byte
-		if line, err = p.readLine(); err == nil {
-			if index, err = strconv.ParseUint(string(line), 10, 63); err != nil {
-				err = fmt.Errorf("the place %.20q is no number", line)
-			}
-		}
-	case opBinPut, opBinGet:
-		index, err = p.number(1)
-	default:
-		index, err = p.number(4)
-	}
+	line, err := p.readLine()
 	if err != nil {
 		return err
 	}
-	if code == opGet || code == opBinGet || code == opLongBinGet {
-		v, ok := p.stored(index)
-		if !ok {
-			return fmt.Errorf("value %d was never stored", index)
-		}
-		return p.push(v)
+	index, err := strconv.ParseUint(string(line), 10, 63)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the place %.20q is no number", line)
+	case code == opGet:
+		return p.get(index)
 	}
+	return p.put(index)
+}
+
+// get pushes what was stored.
+func (p *pickle) get(index uint64) error {
+	v, ok := p.memo.load(index)
+	if !ok {
+		return fmt.Errorf("value %d was never stored", index)
+	}
+	return p.push(v)
+}
+
+// put stores the top of the stack.
+func (p *pickle) put(index uint64) error {
 	v, err := p.top()
 	if err != nil {
 		return err
 	}
-	return p.store(index, v)
-}
-
-func (p *pickle) stored(index uint64) (Value, bool) {
-	if index < p.memo.len() {
-		return *p.memo.at(int64(index)), true
-	}
-	v, ok := p.far[index]
-	return v, ok
-}
-
-func (p *pickle) store(index uint64, v Value) error {
-	switch n := p.memo.len(); {
-	case index < n:
-		*p.memo.at(int64(index)) = v
-		return nil
-	case index == n && len(p.far) == 0:
-		*p.memo.at(p.memo.add()) = v
-		return p.r.Use(valueBytes)
-	default:
-		p.far[index] = v
-		return p.r.Use(4 * valueBytes)
-	}
-}
-
-func (p *pickle) byte() (byte, error) {
-	c, err := p.r.ReadByte()
-	return c, torn(err)
-}
-
-// torn says what the end of the file means here.
-func torn(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("the file is torn: it ends before the pickle does: %w", io.ErrUnexpectedEOF)
-	}
-	return err
-}
-
-// number reads a little-endian number.
-func (p *pickle) number(bytes int) (uint64, error) {
-	b, err := p.r.Peek(bytes)
-	if err != nil {
-		return 0, torn(err)
-	}
-	var v uint64
-	for i := bytes - 1; i >= 0; i-- {
-		v = v<<8 | uint64(b[i])
-	}
-	return v, p.r.Discard(bytes)
+	return p.memo.store(index, v)
 }
 
 // long reads an integer in two's complement. No snapshot has one of more than 64 bits.
@@ -456,12 +524,8 @@ func (p *pickle) long(lengthBytes int) (Value, error) {
 		}
 		return number(int64(v)), nil
 	}
-	shift := 64 - 8*n
-	return number(int64(v<<shift) >> shift), nil
+	return number(signed(v, int(n))), nil
 }
-
-// maxString bounds a string: the longest of a snapshot are names of functions.
-const maxString = 1 << 24
 
 // sized reads a string that follows its length, a number of lengthBytes bytes.
 func (p *pickle) sized(lengthBytes int) (Value, error) {
@@ -529,21 +593,4 @@ func (p *pickle) written(code byte) (Value, error) {
 		return boolean(true), nil
 	}
 	return parseInt(bytes.TrimSuffix(line, []byte("L")))
-}
-
-// readLine reads up to the end of the line. It is valid until the next.
-func (p *pickle) readLine() ([]byte, error) {
-	p.line = p.line[:0]
-	for {
-		c, err := p.byte()
-		switch {
-		case err != nil:
-			return nil, err
-		case c == '\n':
-			return bytes.TrimSuffix(p.line, []byte("\r")), nil
-		case len(p.line) >= maxString:
-			return nil, fmt.Errorf("a line of more than %d bytes", maxString)
-		}
-		p.line = append(p.line, c)
-	}
 }

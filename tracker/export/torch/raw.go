@@ -85,7 +85,8 @@ func (s *raw) atMost(n int) int {
 // dicts yields the dicts of a list. If one is wrong, it yields the error.
 func (s *raw) dicts(list plain.Value, name string) iter.Seq2[plain.Value, error] {
 	return func(yield func(plain.Value, error) bool) {
-		for i, v := range s.List(list) {
+		for i := range s.Len(list) {
+			v := s.Element(list, i)
 			err := s.visit()
 			if err == nil && v.Kind() != plain.Dict {
 				err = fmt.Errorf("%s[%d] is %v, want a dict", name, i, v.Kind())
@@ -286,11 +287,11 @@ func (s *raw) eventsOf(list plain.Value, name string) iter.Seq2[rawEvent, error]
 func (s *raw) eventsIn(device int) int {
 	n := 0
 	if device < len(s.traces) {
-		n = len(s.List(s.traces[device]))
+		n = s.Len(s.traces[device])
 	}
 	if device == s.host {
 		for _, list := range s.hostTrace {
-			n += len(s.List(list))
+			n += s.Len(list)
 		}
 	}
 	return s.atMost(n)

@@ -147,7 +147,7 @@ func (in *source) devices() (map[int][]rawSegment, error) {
 		devices[s.device] = append(devices[s.device], s)
 	}
 	for device, events := range in.traces {
-		if len(in.List(events)) > 0 && len(devices[device]) == 0 {
+		if in.Len(events) > 0 && len(devices[device]) == 0 {
 			if device >= maxDevices {
 				return nil, fmt.Errorf("device_traces has %d devices, want at most %d", len(in.traces), maxDevices)
 			}
@@ -162,7 +162,7 @@ func (in *source) devices() (map[int][]rawSegment, error) {
 
 // hostDevice returns the device that has the host's memory; -1 if the file has none.
 func (in *source) hostDevice(devices map[int][]rawSegment) int {
-	if len(in.List(in.hostSegments))+len(in.hostTrace) == 0 {
+	if in.Len(in.hostSegments)+len(in.hostTrace) == 0 {
 		return -1
 	}
 	best, most := -1, int64(-1)

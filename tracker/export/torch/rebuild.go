@@ -425,7 +425,7 @@ func (r *rebuilder) readSegments(segments []rawSegment) error {
 // blocksIn returns how many blocks the segments have.
 func (r *rebuilder) blocksIn(segments []rawSegment) (n int) {
 	for i := range segments {
-		n += len(r.List(segments[i].blocks))
+		n += r.Len(segments[i].blocks)
 	}
 	return r.atMost(n)
 }

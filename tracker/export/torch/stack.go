@@ -3,6 +3,7 @@ package torch
 import (
 	"encoding/binary"
 	"fmt"
+	"unsafe"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/internal/callsite"
@@ -25,9 +26,9 @@ type stackReader struct {
 	frames               []mem.Frame
 	ranks                []callsite.Rank
 	frameIDs             map[mem.Frame]uint32
-	ofDict               map[plain.Value]uint32
+	ofDict               []uint32              // by the number of their dicts, one more than the ID of the frame; 0 if it was not read yet
 	stacks               map[string]*callStack // by the IDs of their frames
-	ofList               map[plain.Value]*callStack
+	ofList               []*callStack          // by the number of their lists: see plain.Data.Same
 	none                 *callStack
 	name, filename, line plain.Key
 	rule                 callsite.Rule
@@ -48,22 +49,23 @@ const (
 func newStackReader(data *plain.Data) stackReader {
 	return stackReader{
 		table: new(tables.StackTable), data: data, none: new(callStack),
-		frameIDs: make(map[mem.Frame]uint32), ofDict: make(map[plain.Value]uint32),
-		stacks: make(map[string]*callStack), ofList: make(map[plain.Value]*callStack),
-		name: data.Key("name"), filename: data.Key("filename"), line: data.Key("line"),
+		frameIDs: make(map[mem.Frame]uint32),
+		stacks:   make(map[string]*callStack),
+		name:     data.Key("name"), filename: data.Key("filename"), line: data.Key("line"),
 		rule: callsite.Rule{Go: callsite.GoLibraries},
 	}
 }
 
 // stack returns the stack of a list of frames; the empty one of other values.
 func (r *stackReader) stack(list plain.Value) (*callStack, error) {
-	frames := r.data.List(list)
-	if len(frames) == 0 {
+	same, ok := r.data.Same(list)
+	if !ok || r.data.Len(list) == 0 {
 		return r.none, nil
 	}
-	if s, ok := r.ofList[list]; ok {
-		return s, nil
+	if same < len(r.ofList) && r.ofList[same] != nil {
+		return r.ofList[same], nil
 	}
+	frames := r.data.List(list)
 	r.id = r.id[:0]
 	for _, v := range frames[:min(len(frames), maxFrames)] {
 		id, err := r.frame(v)
@@ -80,8 +82,7 @@ func (r *stackReader) stack(list plain.Value) (*callStack, error) {
 		s = r.newStack()
 		r.stacks[string(r.id)] = s
 	}
-	r.ofList[list] = s
-	return s, r.data.Use(frameBytes)
+	return s, setAt(r, &r.ofList, same, s)
 }
 
 func (r *stackReader) newStack() *callStack {
@@ -98,11 +99,12 @@ func (r *stackReader) newStack() *callStack {
 }
 
 func (r *stackReader) frame(v plain.Value) (uint32, error) {
-	if id, ok := r.ofDict[v]; ok {
-		return id, nil
-	}
-	if v.Kind() != plain.Dict {
+	number, ok := v.Number()
+	if !ok {
 		return 0, fmt.Errorf("a frame is %v, want a dict", v.Kind())
+	}
+	if number < int64(len(r.ofDict)) && r.ofDict[number] != 0 {
+		return r.ofDict[number] - 1, nil
 	}
 	name, _ := r.data.Get(v, r.name)
 	filename, _ := r.data.Get(v, r.filename)
@@ -120,6 +122,17 @@ func (r *stackReader) frame(v plain.Value) (uint32, error) {
 			return 0, err
 		}
 	}
-	r.ofDict[v] = id
-	return id, r.data.Use(frameBytes)
+	return id, setAt(r, &r.ofDict, int(number), id+1)
+}
+
+// setAt sets an element of a slice, which grows to have it.
+func setAt[T any](r *stackReader, all *[]T, i int, v T) error {
+	if n := len(*all); i >= n {
+		if err := r.data.Use(int64(i+1-n) * int64(unsafe.Sizeof(v))); err != nil {
+			return err
+		}
+		*all = append(*all, make([]T, i+1-n)...)
+	}
+	(*all)[i] = v
+	return nil
 }
