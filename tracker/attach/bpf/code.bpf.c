@@ -5,7 +5,9 @@
 // is stopped, into the ring buffer before the event. It is copied once: a map has the known code
 // objects with what distinguishes each from another at the same address. The map is updated after
 // the copy, so that no event of another thread comes before it. A frame whose code object is
-// unknown, and could not be copied, is marked.
+// unknown, and could not be copied, has PY_NOT_COPIED, and what the reader recognizes the code object
+// by: another may be at its address when it is read. If there is nothing to recognize it by, the
+// frame has no address.
 
 // interpreter is where the interpreter of a process has its threads, and its layout.
 struct interpreter {
@@ -36,6 +38,8 @@ MAP(interpreters, HASH, MAX_PROCESSES, uint32_t, struct interpreter); // by proc
 MAP(known_codes, LRU_HASH, 1 << 14, struct code_key, struct known_code);
 
 static INLINE word mix(word digest, word w) { return (digest ^ w) * 0x9e3779b97f4a7c15; }
+
+enum { STRING_HEAD = 40 }; // of a string before 3.12: its length, and the width of its characters
 
 // digest_texts digests both texts of a code object, and reports whether they could be read.
 static INLINE int digest_texts(struct scratch *s, const struct known_code *k, word *digest)
@@ -69,35 +73,68 @@ static INLINE int is_known(struct scratch *s, const struct interpreter *p, word 
 	return digest_texts(s, &its, &texts) && texts == its.text_digest;
 }
 
-// check_code returns PY_NOT_COPIED for the code object of a frame if it is unknown and there are
-// too many such. If it is unknown, it is listed for copy_code. Within one walk each code object is
-// checked once.
-static INLINE word check_code(py_reader *r, word code, uint32_t *first)
+// text_of finds the text of a copied string in the layout of versions before 3.12.
+static INLINE void text_of(struct known_code *k, uint32_t i, const uint8_t *string, word at)
+{
+	enum { LENGTH = 16, STATE = STRING_HEAD - 8, ASCII = 48, WIDE = 72 };
+	uint32_t state = *(const uint32_t *)(string + STATE);
+	word characters = *(const word *)(string + LENGTH) + 1; // the terminating 0
+	bool ascii = state >> 6 & 1;
+	k->texts[i].at = at + (ascii ? ASCII : WIDE);
+	k->texts[i].size = ((ascii ? characters : characters * (state >> 2 & 7)) + 7) & ~(word)7; // objects begin and end at multiples of 16
+}
+
+// identify returns the digest of the code object whose head was read, before 3.12 with the texts of
+// both names, and reports whether all that could be read.
+static INLINE int identify(struct scratch *s, const struct py_layout *l, uint32_t *digest)
+{
+	*digest = py_digest(s->head);
+	if (!l->compares_text)
+		return 1;
+	struct known_code k = {};
+	word texts, file = py_word(s->head, l->file), name = py_word(s->head, l->name);
+	if (bpf_probe_read_user(s->texts, STRING_HEAD, (void *)file))
+		return 0;
+	text_of(&k, 0, s->texts, file);
+	if (bpf_probe_read_user(s->texts, STRING_HEAD, (void *)name))
+		return 0;
+	text_of(&k, 1, s->texts, name);
+	if (!digest_texts(s, &k, &texts))
+		return 0;
+	*digest ^= texts;
+	return 1;
+}
+
+// check_code checks whether the code object of a frame is known, and returns the frame's word for
+// it. If it is unknown, it is listed for copy_code, unless there are too many such. Within one walk
+// each code object is checked once.
+static INLINE word check_code(py_reader *r, const struct py_frame *f, uint32_t *first)
 {
 	const struct interpreter *p = r->p;
 	struct scratch *s = r->s;
+	word code = f->code;
 	uint32_t slot = code * 0x9e3779b97f4a7c15 >> 58;
 	asm volatile("" : "+r"(slot));
 	slot &= KEPT_CODES - 1;
 	if (s->codes[slot].code == code && s->codes[slot].walk == s->walks) {
 		*first = s->codes[slot].first_line;
-		return 0;
+		return py_code_word(f);
 	}
 	if (!py_read(r, PY_HEAD, code + p->layout.head, PY_HEAD_SIZE))
-		return 0;
+		return f->owner;
 	*first = py_half(s->head, p->layout.first_line);
 	word digest = py_digest(s->head);
 	if (!(s->python_is_kept && s->codes[slot].code == code && s->codes[slot].digest == digest) && !is_known(s, p, code, digest)) {
 		uint32_t n = s->new_codes;
 		for (uint32_t i = 0; i < MAX_NEW && i < n; i++)
 			if (s->new_code[i] == code)
-				return 0;
+				return py_code_word(f);
 		// Each takes a program: others are needed for the next frames, for the stack, and
 		// for a copy of that.
 		uint32_t others = s->chain + CHAIN_OF_PYTHON - (uint32_t)s->event.python / PYTHON_AT_ONCE + CHAIN_OF_FRAMES + 1;
 		asm volatile("" : "+r"(n));
 		if (n >= MAX_NEW || n + others >= CHAIN)
-			return PY_NOT_COPIED;
+			return identify(s, &p->layout, first) ? py_code_word(f) | PY_NOT_COPIED : f->owner;
 		s->new_code[n] = code;
 		s->new_codes = n + 1;
 		digest = 0; // not known yet
@@ -106,7 +143,7 @@ static INLINE word check_code(py_reader *r, word code, uint32_t *first)
 	s->codes[slot].digest = digest;
 	s->codes[slot].walk = s->walks;
 	s->codes[slot].first_line = *first;
-	return 0;
+	return py_code_word(f);
 }
 
 // copy_part copies bytes of an object into a part of a copy, and reports whether it could.
@@ -137,17 +174,6 @@ static INLINE int copy_string(struct code_copy *c, const struct py_layout *l, ui
 	       copy_part(c, part, to, most, at, l->ascii + length);
 }
 
-// text_of finds the text of a copied string in the layout of versions before 3.12.
-static INLINE void text_of(struct known_code *k, uint32_t i, const uint8_t *string, word at)
-{
-	enum { LENGTH = 16, STATE = 32, ASCII = 48, WIDE = 72 };
-	uint32_t state = *(const uint32_t *)(string + STATE);
-	word characters = *(const word *)(string + LENGTH) + 1; // the terminating 0
-	bool ascii = state >> 6 & 1;
-	k->texts[i].at = at + (ascii ? ASCII : WIDE);
-	k->texts[i].size = ((ascii ? characters : characters * (state >> 2 & 7)) + 7) & ~(word)7; // objects begin and end at multiples of 16
-}
-
 // copy_to copies the code object whose head was read, with room for a number of bytes of its line
 // table, and reports whether all that names it is in.
 static INLINE int copy_to(struct scratch *s, const struct py_layout *l, word id, word code, word lines, uint32_t most, struct known_code *k)
@@ -172,8 +198,8 @@ static INLINE int copy_to(struct scratch *s, const struct py_layout *l, word id,
 	return whole;
 }
 
-// copy_one copies a code object, and reports whether it is known from now on. Events matter more
-// than names: if the ring buffer is half full, nothing is copied.
+// copy_one copies the code object whose head was read, and reports whether it is known from now on.
+// Events matter more than names: if the ring buffer is half full, nothing is copied.
 static INLINE int copy_one(py_reader *r, word id, word code)
 {
 	struct scratch *s = r->s;
@@ -183,7 +209,7 @@ static INLINE int copy_one(py_reader *r, word id, word code)
 	struct known_code k = {};
 	uint32_t slot = CODES_COPIED;
 	word lines;
-	if (!py_read(r, PY_HEAD, code + l->head, PY_HEAD_SIZE) || bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) >= ring_bytes / 2)
+	if (bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) >= ring_bytes / 2)
 		return 0;
 	k.digest = py_digest(s->head);
 	if (bpf_probe_read_user(&lines, sizeof lines, (void *)s->head[PY_HEAD_WORDS - 1] + l->byte_count))
@@ -200,12 +226,18 @@ static INLINE int copy_one(py_reader *r, word id, word code)
 	return 1;
 }
 
-// mark marks the frames of a code object that could not be copied.
-static INLINE void mark(struct scratch *s, word code)
+// mark marks the frames of a code object that could not be copied. Its head may not have been read.
+static INLINE void mark(struct scratch *s, const struct interpreter *p, word code, int has_head)
 {
-	for (uint32_t i = 0; i < MAX_PYTHON && i < s->event.python; i++)
-		if ((s->event.frames[2 * i] & ~(word)PY_OWNER) == code)
-			s->event.frames[2 * i] |= PY_NOT_COPIED;
+	uint32_t digest = 0;
+	int is_identified = p && has_head && identify(s, &p->layout, &digest);
+	for (uint32_t i = 0; i < MAX_PYTHON && i < s->event.python; i++) {
+		word *at = &s->event.frames[2 * i];
+		if ((at[0] & ~(word)PY_OWNER) != code)
+			continue;
+		at[0] = is_identified ? at[0] | PY_NOT_COPIED : at[0] & PY_OWNER;
+		at[1] = at[1] >> 32 << 32 | digest;
+	}
 }
 
 // copy_code copies the latest of the new code objects, and runs again for the next.
@@ -224,8 +256,9 @@ int copy_code(registers *r)
 		word code = s->new_code[n];
 		s->new_codes = n;
 		py_reader reader = {s, p};
-		if (!p || !copy_one(&reader, id, code))
-			mark(s, code);
+		int has_head = p && py_read(&reader, PY_HEAD, code + p->layout.head, PY_HEAD_SIZE);
+		if (!has_head || !copy_one(&reader, id, code))
+			mark(s, p, code, has_head);
 		if (n)
 			return go_on(r, s, COPY_CODE);
 	}

@@ -108,8 +108,7 @@ static INLINE void py_found(py_reader *r, unsigned n, const struct py_frame *f)
 {
 	struct scratch *s = r->s;
 	uint32_t first = 0, to = 2 * n & (2 * MAX_PYTHON - 1);
-	word tags = py_runs_code(f) ? check_code(r, f->code, &first) : 0;
-	s->event.frames[to] = py_code_word(f) | tags;
+	s->event.frames[to] = py_runs_code(f) ? check_code(r, f, &first) : py_code_word(f);
 	s->event.frames[to + 1] = (word)f->where << 32 | first;
 	s->event.python = n + 1;
 }

@@ -49,7 +49,8 @@ struct py_layout {
 enum { PY_OWNED_BY_INTERPRETER = 3 };
 
 // The lowest four bits of an object's address are 0. There a stack has the owner of a frame, and
-// whether its code object was not copied.
+// whether its code object was not copied. If it was not, the second word has 32 bits of what
+// identifies the code object in place of the first line.
 enum { PY_OWNER = 7, PY_NOT_COPIED = 8, PY_TAGS = 15 };
 
 struct py_frame {

@@ -1,4 +1,4 @@
-# Allocates once, below 60 frames of one function that has not run before.
+# Allocates once, below 60 frames of one function that has not run before, or of 60 functions if there is an argument.
 import ctypes, sys
 
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -12,5 +12,14 @@ def layer(depth):
     return layer(depth - 1) if depth else cuda.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(64))
 
 
-layer(59)
+def layers(depth):
+    if not depth:
+        return lambda: cuda.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(64))
+    its = {"below": layers(depth - 1)}
+    exec(compile("def layer%d(): return below()" % depth, "<made>.py", "exec"), its)
+    return its["layer%d" % depth]
+
+
+layers(60)() if len(sys.argv) > 1 else layer(59)
 print("done", flush=True)
+sys.stdin.readline()

@@ -1,5 +1,5 @@
 # Frees a code object and allocates in another at its address, again and again, whose names have the same length and lie where the others lay. Says
-# for each allocation what its frames are, and how many addresses of code objects there were.
+# for each allocation what its frames are, and how many addresses of code objects there were. The argument is how often; 300 without.
 import ctypes, os, sys
 
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -24,7 +24,8 @@ def make(i):
     its.pop("made%d" % i)()
 
 
-for i in range(100, 400):
+many = int(sys.argv[1]) if len(sys.argv) > 1 else 300
+for i in range(10 ** len(str(many - 1)), 10 ** len(str(many - 1)) + many):
     make(i)
 print("\n".join(told))
 print("done", len(where), flush=True)

@@ -36,7 +36,7 @@ func buildShimTest(t *testing.T, file string) (program string) {
 // TestTheShimsFunctions runs what is in testdata/shimtest.c.
 func TestTheShimsFunctions(t *testing.T) {
 	path := buildShimTest(t, "shimtest.c")
-	for _, name := range []string{"walk", "signal", "thread ends", "key", "get", "handle", "errno", "full", "overwritten", "rouse", "child", "by a system call"} {
+	for _, name := range []string{"walk", "signal", "thread ends", "key", "get", "handle", "errno", "full", "places for copies", "overwritten", "rouse", "child", "by a system call"} {
 		t.Run(name, func(t *testing.T) {
 			out, err := exec.Command(path, name).CombinedOutput()
 			assert.NoError(t, err, "%s", out)

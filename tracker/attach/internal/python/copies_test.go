@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -61,14 +62,24 @@ func TestLearnedFunctions(t *testing.T) {
 	assert.Equal(t, unknown, named(8192))
 	p.AddCode(gone, a312("train.py", "layer", table, 64))
 	assert.Equal(t, "layer", named(4096).Function)
-	p.AddCode(gone, a312(string(make([]byte, 500)), "long", table, 64))
-	assert.Equal(t, unknown, named(4096), "and no longer the former")
+	long := strings.Repeat("/folder", 100)
+	p.AddCode(gone, a312(long, "long", table, 64))
+	assert.Equal(t, mem.Frame{Function: "long", File: long[:512-40] + "…", Line: 11}, named(4096), "as much as was copied, and no longer the former")
+	overlaps := a312("train.py", "layer", table, 64)
+	put := func(at int, w uint64) { binary.NativeEndian.PutUint64(overlaps[at:], w) }
+	put(CopyParts+16*int(File), 4096*uint64(Name+1)-100) // the file's name ends in the function's
+	put(Object.At()+112, 4096*uint64(Name+1)-100)
+	put(CopyParts+16*int(File)+8, 100+44)
+	p.AddCode(gone, overlaps)
+	assert.Equal(t, "layer", named(4096).Function)
+	p.AddCode(gone, a312("train.py", "layer", table, 64)[:CopyText+20])
+	assert.Equal(t, unknown, named(4096), "of which nothing came")
 
-	long := append(make([]byte, 0, 400), table...)
+	lines := append(make([]byte, 0, 400), table...)
 	for range 199 {
-		long = append(long, 0x80, 0)
+		lines = append(lines, 0x80, 0)
 	}
-	p.AddCode(gone, a312("train.py", "long", long, 64))
+	p.AddCode(gone, a312("train.py", "long", lines, 64))
 	assert.Equal(t, 11, named(4096).Line)
 	words := []uint64{4096, uint64(192+300)<<32 | 10}
 	p.Get(gone).Number(words)
@@ -77,10 +88,46 @@ func TestLearnedFunctions(t *testing.T) {
 
 // TestNumbersAreOfFunctions: what is the same function keeps its number, wherever its code object lies.
 func TestNumbersAreOfFunctions(t *testing.T) {
-	p := &Process{known: make(map[uint64]uint64)}
+	p := new(Process)
 	first := p.keep(16, &function{content: content{name: "f"}, lines: []byte{1}})
 	assert.Equal(t, first, p.keep(32, &function{content: content{name: "f"}, lines: []byte{1}}))
 	assert.NotEqual(t, first, p.keep(16, &function{content: content{name: "f"}, lines: []byte{2}}))
+}
+
+// TestManyFunctions: a function that is used stays, however many others there are. Those that are not used are dropped.
+func TestManyFunctions(t *testing.T) {
+	p := new(Process)
+	words := func(code uint64) []uint64 {
+		all := []uint64{code, 0}
+		p.Number(all)
+		return all
+	}
+	p.keep(16, &function{content: content{name: "used"}})
+	for i := range uint64(5 * maxKnown) {
+		p.keep(32+16*i, &function{content: content{name: "other", first: int(i)}})
+		if i%1000 == 0 {
+			require.Equal(t, "used", p.Runs(words(16))[0][0].Function)
+		}
+	}
+	require.LessOrEqual(t, len(p.functions.recent.byCode)+len(p.functions.older.byCode), 2*maxKnown)
+	require.LessOrEqual(t, len(p.functions.recent.byID)+len(p.functions.older.byID), 2*maxKnown)
+	require.Equal(t, "(a Python function that could not be read)", p.Runs(words(32))[0][0].Function)
+	require.Equal(t, "other", p.Runs(words(32 + 16*(5*maxKnown-1)))[0][0].Function)
+}
+
+// TestAnotherObjectAtTheAddress: what was not copied is read later, if the code object is still the same.
+func TestAnotherObjectAtTheAddress(t *testing.T) {
+	first, second := a312("train.py", "layer", nil, 64), a312("train.py", "layer", nil, 64)
+	second[Object.At()+92]++ // co_version
+	first[Object.At()], second[Object.At()] = 1, 1
+	p := &Process{memoryView: memoryView{Layouts()[3], first}}
+	digest, ok := p.digest(4096)
+	require.True(t, ok)
+	_, ok = p.functionNow(4096, digest)
+	require.True(t, ok)
+	p.from = second
+	_, ok = p.functionNow(4096, digest)
+	require.False(t, ok)
 }
 
 // TestCopiesOfNoise: a process may say anything.

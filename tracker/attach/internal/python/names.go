@@ -1,6 +1,7 @@
 package python
 
 import (
+	"cmp"
 	"encoding/binary"
 	"unicode/utf16"
 
@@ -10,6 +11,7 @@ import (
 // function is what was read of a code object.
 type function struct {
 	content
+	id        uint64 // unique in the process
 	lines     []byte
 	truncated bool // lines is only the beginning
 }
@@ -21,12 +23,28 @@ type content struct {
 	lines      string
 }
 
-// Maximum sizes of a string and a line table, and number of functions that are kept.
+// Maximum sizes of a string and a line table, and half the number of functions that are kept.
 const (
 	maxText  = 4 << 10
 	maxLines = 1 << 20
-	maxKnown = 1 << 16
+	maxKnown = 1 << 15
 )
+
+// functions are those that stacks of a process have. The process copies a code object again only if it has
+// forgotten that it did. So those that were not used for long are dropped, and no others: the process
+// remembers fewer.
+type functions struct{ recent, older generation }
+
+// generation is the functions that were used in a period.
+type generation struct {
+	byCode    map[uint64]*function // the address of the code object
+	byContent map[content]*function
+	byID      map[uint64]*function
+}
+
+func newGeneration() generation {
+	return generation{make(map[uint64]*function), make(map[content]*function), make(map[uint64]*function)}
+}
 
 // Number replaces the address of each code object by the ID of its function. words has two words for each
 // frame (see decode), innermost first. The address may belong to another code object later.
@@ -71,52 +89,90 @@ func (p *Process) isShim(f frame) bool { return p.Version >= 0x030c && f.owner >
 
 // frame names a frame.
 func (p *Process) frame(number uint64, f frame) mem.Frame {
-	its := p.functions[number]
+	its := p.functions.withID(number)
 	if its == nil {
 		return mem.Frame{Function: "(a Python function that could not be read)"}
 	}
 	return mem.Frame{Function: its.name, File: its.file, Line: p.line(its, f.at)}
 }
 
-// number returns the ID of a frame's function; 0 if it cannot be read. If its code object could not be copied,
-// it is read now: what is known by its address is another's, which may be there again later.
+// number returns the ID of a frame's function; 0 if it is unknown. What is at the address of its code object
+// now may be another's.
 func (p *Process) number(f frame) uint64 {
-	if its := p.known[f.code]; its != 0 && !f.notCopied {
-		return its
-	}
-	its, ok := p.function(f.code)
-	if !ok || its.first != int(f.first) || !p.isLive(f.code) {
+	if f.notCopied {
+		if its, ok := p.functionNow(f.code, f.digest); ok {
+			return p.unique(its).id
+		}
 		return 0
 	}
-	if f.notCopied {
-		return p.id(its)
+	if its := p.functions.at(f.code); its != nil {
+		return its.id
 	}
-	return p.keep(f.code, its)
+	return 0
 }
 
 // keep makes a function known by the address of its code object, and returns its ID.
 func (p *Process) keep(code uint64, f *function) uint64 {
-	number := p.id(f)
-	if len(p.known) >= maxKnown {
-		clear(p.known)
-	}
-	p.known[code] = number
-	return number
+	f = p.unique(f)
+	p.functions.add(code, f)
+	return f.id
 }
 
-// id returns the ID of a function, which is unique in the process.
-func (p *Process) id(f *function) uint64 {
-	if len(p.functions) >= maxKnown || p.functions == nil {
-		p.known, p.numbers, p.functions = make(map[uint64]uint64), make(map[content]uint64), make(map[uint64]*function)
-	}
+// unique returns the function with the same content that has an ID. If there is none, f gets one.
+func (p *Process) unique(f *function) *function {
 	f.content.lines = string(f.lines)
-	number, ok := p.numbers[f.content]
-	if !ok {
-		p.last++
-		number = p.last
-		p.numbers[f.content], p.functions[number] = number, f
+	if its := p.functions.with(f.content); its != nil {
+		return its
 	}
-	return number
+	p.last++
+	f.id = p.last
+	p.functions.use(f)
+	return f
+}
+
+// at returns the function of the code object at an address; nil if it is unknown.
+func (s *functions) at(code uint64) *function {
+	f := s.recent.byCode[code]
+	if f == nil {
+		if f = s.older.byCode[code]; f != nil {
+			s.add(code, f)
+		}
+	}
+	return f
+}
+
+// with returns the function with a content; nil if it is unknown.
+func (s *functions) with(c content) *function {
+	f := s.recent.byContent[c]
+	if f == nil {
+		if f = s.older.byContent[c]; f != nil {
+			s.use(f)
+		}
+	}
+	return f
+}
+
+// withID returns a function that was used for the latest stack.
+func (s *functions) withID(id uint64) *function { return cmp.Or(s.recent.byID[id], s.older.byID[id]) }
+
+// add makes a function known by an address.
+func (s *functions) add(code uint64, f *function) {
+	s.use(f)
+	s.recent.byCode[code] = f
+}
+
+// forget makes an address unknown.
+func (s *functions) forget(code uint64) {
+	delete(s.recent.byCode, code)
+	delete(s.older.byCode, code)
+}
+
+// use keeps a function in this period and the next.
+func (s *functions) use(f *function) {
+	if s.recent.byCode == nil || len(s.recent.byCode) >= maxKnown || len(s.recent.byID) >= maxKnown {
+		s.recent, s.older = newGeneration(), s.recent
+	}
+	s.recent.byContent[f.content], s.recent.byID[f.id] = f, f
 }
 
 // function reads a code object. lines is nil if they cannot be read.
@@ -132,6 +188,70 @@ func (v memoryView) function(code uint64) (f *function, ok bool) {
 	f.first = int(v.first(code))
 	f.lines, _ = v.bytes(v.word(code + its.Lines))
 	return f, true
+}
+
+// functionNow reads the code object at an address, if it is still the one that had a digest at the call.
+func (p *Process) functionNow(code uint64, digest uint32) (*function, bool) {
+	if now, ok := p.digest(code); !ok || now != digest {
+		return nil, false
+	}
+	f, ok := p.function(code)
+	after, same := p.digest(code)
+	return f, ok && same && after == digest && p.isLive(code)
+}
+
+// digest returns the lowest 32 bits of what identifies the code object at an address, as identify computes it in the
+// kernel: of its head, which has a unique version number since 3.12, and before of the texts of both names.
+func (v memoryView) digest(code uint64) (digest uint32, ok bool) {
+	its := v.Names()
+	head, err := v.read(code+its.Lines+8-headSize, headSize)
+	if err != nil {
+		return 0, false
+	}
+	sum, power := uint64(1), uint64(mixer)
+	for i := 0; i < headSize; i += 8 {
+		sum += binary.LittleEndian.Uint64(head[i:]) * power
+		power *= mixer
+	}
+	sum ^= sum >> 29
+	if v.Version >= 0x030c {
+		return uint32(sum), true
+	}
+	file, isFile := v.paddedText(v.word(code+its.File), maxFileDigested)
+	name, isName := v.paddedText(v.word(code+its.Name), maxNameDigested)
+	texts := mix(0, uint64(len(file)))
+	for text := append(file, name...); len(text) > 0; text = text[8:] {
+		texts = mix(texts, binary.LittleEndian.Uint64(text))
+	}
+	return uint32(sum ^ texts ^ texts>>29), isFile && isName
+}
+
+// As in code.bpf.c and python.h: the size of a head, the most bytes of a text, and a factor.
+const (
+	headSize        = 88
+	maxFileDigested = 192
+	maxNameDigested = 96
+	mixer           = 0x9e3779b97f4a7c15
+)
+
+func mix(digest, word uint64) uint64 { return (digest ^ word) * mixer }
+
+// paddedText returns the text of a string with the terminating 0 and what follows in its last word of 8 bytes.
+func (v memoryView) paddedText(object uint64, most int) ([]byte, bool) {
+	kind, _, ascii := stateOf(uint32(v.word(object + v.names.state)))
+	at, size := object+v.names.compact, v.word(object+v.names.length)+1
+	if size > uint64(most) {
+		return nil, false
+	}
+	if ascii {
+		at, kind = object+v.names.ascii, 1
+	}
+	size = (size*uint64(kind) + 7) &^ 7
+	if size > uint64(most) {
+		return nil, false
+	}
+	text, err := v.read(at, int(size))
+	return text, err == nil
 }
 
 // isLive reports whether an object is not freed: its reference count is not 0, nor the address of another
@@ -165,14 +285,21 @@ func (v memoryView) text(object uint64) (string, bool) {
 		at = object + v.names.ascii
 	}
 	b, err := v.read(at, int(length)*int(kind))
-	if err != nil {
+	end := ""
+	if c, ok := v.from.(copied); ok && err != nil {
+		b, end = c.rest(at), cutOff
+	}
+	switch {
+	case len(b) == 0 && length > 0:
 		return "", false
+	case ascii:
+		return string(b) + end, true
 	}
-	if ascii {
-		return string(b), true
-	}
-	return wide(b, int(kind)), true
+	return wide(b, int(kind)) + end, true
 }
+
+// cutOff stands for the rest of a text that is too long to be copied.
+const cutOff = "…"
 
 // stateOf splits a string's state. Its first field, interned, has a value below 4 in 2 bits, or since 3.14
 // in 16 bits, or in free-threaded builds in 8 bits. The next field is never 0.

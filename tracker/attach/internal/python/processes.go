@@ -1,6 +1,7 @@
 package python
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -89,7 +90,7 @@ func (p *Processes) Forget(pid int, until time.Time) {
 
 // A code object may be freed right after it ran, and its process may end. So the probe or the preloaded
 // library that first sees it copies what names it: the parts of memory that are read for a name. A part
-// that is too long is truncated, and then read from the process, if that is still possible.
+// that is too long is truncated, and the rest is read from the process, if that is still possible.
 
 // Part is a part of a copy.
 type Part int
@@ -141,19 +142,23 @@ func (c copied) word(at int) uint64 { return binary.NativeEndian.Uint64(c[at:]) 
 var errNotCopied = errors.New("this is not in the copy")
 
 func (c copied) ReadAt(to []byte, from int64) (int, error) {
-	if len(to) == 0 {
-		return 0, nil
+	if n := copy(to, c.rest(uint64(from))); n < len(to) {
+		return 0, errNotCopied
 	}
+	return len(to), nil
+}
+
+// rest returns the bytes from an address on; none if it is in no part. Parts may overlap: more is copied of a
+// string than it may have.
+func (c copied) rest(from uint64) (longest []byte) {
 	for part := range parts {
 		begin, size := c.word(CopyParts+16*int(part)), c.word(CopyParts+16*int(part)+8)
-		at := uint64(from) - begin
-		if size <= uint64(MostOf[part]) && at < size && part.At()+int(size) <= len(c) {
-			if n := copy(to, c[part.At()+int(at):part.At()+int(size)]); n == len(to) {
-				return n, nil
-			}
+		at := from - begin
+		if size <= uint64(MostOf[part]) && at < size && part.At()+int(size) <= len(c) && int(size-at) > len(longest) {
+			longest = c[part.At()+int(at) : part.At()+int(size)]
 		}
 	}
-	return 0, errNotCopied
+	return longest
 }
 
 // AddCode adds the copy of a code object of a process. It replaces another code object at the same
@@ -170,14 +175,21 @@ func (p *Processes) AddCode(pid int, record []byte) {
 		}
 	}
 	code := c.word(CopyCode)
-	delete(its.known, code)
+	its.functions.forget(code)
 	from := memoryView{its.Layout, c}
 	f, ok := from.function(code)
 	if !ok {
-		return // number reads it from the process then
+		return
+	}
+	if strings.HasSuffix(f.file, cutOff) || strings.HasSuffix(f.name, cutOff) {
+		if digest, ok := from.digest(code); ok {
+			if whole, ok := its.functionNow(code, digest); ok {
+				f = whole
+			}
+		}
 	}
 	if f.lines == nil {
-		f.lines, f.truncated = from.truncatedLines(code), true
+		f.lines, f.truncated = from.truncatedLines(), true
 		if whole, ok := its.memoryView.bytes(c.word(CopyParts + 16*int(Lines))); ok && len(whole) > len(f.lines) && string(whole[:len(f.lines)]) == string(f.lines) {
 			f.lines, f.truncated = whole, false
 		}
@@ -186,21 +198,16 @@ func (p *Processes) AddCode(pid int, record []byte) {
 }
 
 // truncatedLines returns the part of a truncated line table that a copy has.
-func (v memoryView) truncatedLines(code uint64) []byte {
+func (v memoryView) truncatedLines() []byte {
 	c := v.from.(copied)
-	begin, size := c.word(CopyParts+16*int(Lines)), c.word(CopyParts+16*int(Lines)+8)
-	if size <= v.names.bytes || size > uint64(MostOf[Lines]) {
-		return nil
-	}
-	b, _ := v.read(begin+v.names.bytes, int(size-v.names.bytes))
-	return b
+	return bytes.Clone(c.rest(c.word(CopyParts+16*int(Lines)) + v.names.bytes))
 }
 
 // fromCopy adds a process by its own report of its interpreter: it may have ended. It returns nil if the
 // version is unknown.
 func (p *Processes) fromCopy(pid int, c copied) *Process {
 	version, runtime := int(c.word(CopyVersion)), c.word(CopyParts+16*int(Runtime))
-	its := &Process{CodeAddress: c.word(CopyCodeAddress), found: time.Now(), known: make(map[uint64]uint64)}
+	its := &Process{CodeAddress: c.word(CopyCodeAddress), found: time.Now()}
 	var err error
 	if its.Layout, err = (memoryView{from: c}).layout(runtime, version); err != nil {
 		return nil

@@ -26,12 +26,12 @@ type frame struct {
 	code      uint64 // the address of its code object
 	owner     uint8  // what is at Layout.Owner
 	notCopied bool   // its code object is unknown, and was not copied
-	first     uint32 // the first line of the function
+	digest    uint32 // identifies the code object if that was not copied, see memoryView.digest
 	at        uint32 // the instruction: bytes from the code object's address, or an index in old versions
 }
 
 // decode decodes a frame from two words: the address of the code object with the owner and NotCopied in
-// its four lowest bits, which are 0 in addresses of objects; and the first line below the instruction.
+// its four lowest bits, which are 0 in addresses of objects; and below the instruction the digest, or the first line.
 func decode(code, where uint64) frame {
 	const tags, owner = 0x0f, 0x07
 	return frame{code &^ tags, uint8(code & owner), code&NotCopied != 0, uint32(where), uint32(where >> 32)}
@@ -153,10 +153,8 @@ type Process struct {
 	memory *os.File  // nil if it cannot be read
 	found  time.Time // a time when it ran
 
-	known     map[uint64]uint64    // IDs of functions, by the address of the code object
-	numbers   map[content]uint64   // and by content
-	functions map[uint64]*function // by ID
-	last      uint64               // the latest ID
+	functions functions
+	last      uint64 // the latest ID of one
 }
 
 // open finds the interpreter of a process in a file that it has loaded. The error says that there is
@@ -170,7 +168,7 @@ func open(pid int, m procfs.Mapping) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{memoryView: memoryView{from: memory}, Image: m.Path, memory: memory, known: make(map[uint64]uint64)}
+	p := &Process{memoryView: memoryView{from: memory}, Image: m.Path, memory: memory}
 	if p.Layout, err = p.layout(at, version); err != nil {
 		memory.Close()
 		return nil, err

@@ -295,7 +295,7 @@ static void read_codes(py_reader *r) {
 	for (unsigned i = 0; i < w->found; i++) {
 		uint16_t head = w->head_of[i];
 		w->prints[i] = head == NOT_KEPT ? NO_CODE : w->print[head];
-		w->stack[2 * i] = py_code_word(&r->frames[i]);
+		w->stack[2 * i] = w->prints[i] == NO_CODE ? r->frames[i].owner : py_code_word(&r->frames[i]);
 		w->stack[2 * i + 1] = py_line_word(&r->frames[i], &python.layout, w->prints[i] == NO_CODE ? NULL : copy_of(w, first_head(w) + head));
 	}
 }

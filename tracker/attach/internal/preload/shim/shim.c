@@ -72,7 +72,7 @@ static socklen_t watcher_sizes[2];     // 0: there is none
 static char token[33];                 // shows that this process was given the variable
 static struct stat socket_is;
 static word unshared[2], *lost = unshared; // how many events, and when the first was; the watcher has the page
-static int impatient;                      // the last wait was in vain
+static word in_vain;                       // bytes for which the last wait was in vain; 0 if none was
 static word known;                         // objects that had been loaded when the watcher was given the mappings
 static word mapped;                        // how often it was given them again
 static pthread_key_t thread_ends;
@@ -123,15 +123,17 @@ static int tell(const void *e, size_t n) {
 	return 1;
 }
 
-// put writes an event, or drops it. Hold the lock.
-static int put(const event *e, size_t n) {
-	word end = 0;
-	while (!tell(e, n) && !gone) {
+// tell_in_time tells an event, and waits until there is room. All waits of a call end at *end, which
+// the first sets. After a wait in vain nothing waits, until as many bytes have had room: a small
+// record that has does not show that the watcher reads. Hold the lock.
+static int tell_in_time(const void *e, size_t n, word *end) {
+	while (!tell(e, n)) {
 		word t = now();
-		end = end ? end : t + WAIT_MS * (word)1000000;
-		if (impatient || t >= end) {
-			impatient = 1;
-			miss();
+		if (gone)
+			return 0;
+		*end = *end ? *end : t + WAIT_MS * (word)1000000;
+		if (in_vain || t >= *end) {
+			in_vain = in_vain ? in_vain : n;
 			return 0;
 		}
 		struct pollfd room = {.fd = reachable() ? to : -1, .events = ring ? 0 : POLLOUT};
@@ -140,10 +142,16 @@ static int put(const event *e, size_t n) {
 			close(to);
 		}
 	}
-	if (gone && closed)
-		miss();
-	impatient = 0;
+	in_vain = n >= in_vain ? 0 : in_vain;
 	return !gone;
+}
+
+// put writes an event, or drops it. Hold the lock.
+static int put(const event *e, size_t n, word *end) {
+	int told = tell_in_time(e, n, end);
+	if (!told && (!gone || closed))
+		miss();
+	return told;
 }
 
 static void fill(event *e, uint32_t phase) {
@@ -229,14 +237,14 @@ static int greet(void) {
 // await_room waits until the socket has room for a message, for WAIT_MS at most, once in vain.
 static void await_room(void) {
 	struct pollfd room = {.fd = reachable() ? to : -1, .events = POLLOUT};
-	if (!impatient && poll(&room, 1, WAIT_MS) == 0)
-		impatient = 1;
+	if (!in_vain && poll(&room, 1, WAIT_MS) == 0)
+		in_vain = 1;
 }
 
 // map_again sends the mappings if objects were loaded since, and writes into the ring which events
 // they are for: those behind the record with their number, 0 if they could not be sent. It returns 0
 // if that cannot be written either: an event would be named after code that is gone. Hold the lock.
-static int map_again(word objects) {
+static int map_again(word objects, word *end) {
 	if (objects == known)
 		return 1;
 	await_room();
@@ -249,7 +257,7 @@ static int map_again(word objects) {
 		mapped++;
 	else
 		e.args[0] = 0;
-	if (ring ? !put(&e, SHORT_SIZE) : !sent)
+	if (ring ? !put(&e, SHORT_SIZE, end) : !sent)
 		return 0;
 	if (sent)
 		known = objects;
@@ -299,9 +307,9 @@ static void release(void) {
 
 static void in_child(void);
 
-// tell_codes writes the code objects of an event that are new, or marks their frames. Hold the
-// lock.
-static void tell_codes(event *e, const word *prints) {
+// tell_codes writes the code objects of an event that are new. A frame whose code object the watcher
+// has no copy of loses its address: another may be there when that is read. Hold the lock.
+static void tell_codes(event *e, const word *prints, word *end) {
 	static struct code_copy c;
 	for (word i = 0; i < e->python; i++) {
 		word *at = &e->frames[2 * i], code = *at & ~(word)PY_TAGS;
@@ -309,10 +317,10 @@ static void tell_codes(event *e, const word *prints) {
 			continue;
 		size_t n = copy_code(&c, code);
 		c.head.phase = PYTHON_CODE;
-		if (n && tell(&c, n))
+		if (n && tell_in_time(&c, n, end))
 			keep_known(code, prints[i]);
 		else
-			*at |= PY_NOT_COPIED;
+			*at &= PY_TAGS;
 	}
 }
 
@@ -327,13 +335,14 @@ static void emit(event *e, const word *prints, size_t n, uint32_t phase) {
 		return;
 	}
 	fill(e, phase);
+	word end = 0;
 	if (connected()) {
-		if (objects && !map_again(objects))
+		if (objects && !map_again(objects, &end))
 			miss();
 		else {
 			if (prints)
-				tell_codes(e, prints);
-			if (put(e, n) && has_key && phase != EXITED)
+				tell_codes(e, prints, &end);
+			if (put(e, n, &end) && has_key && phase != EXITED)
 				pthread_setspecific(thread_ends, (void *)1);
 		}
 	} else if (closed)
@@ -506,7 +515,7 @@ static void in_child(void) {
 	memset(known_codes, 0, sizeof known_codes);
 	lost = unshared;
 	lost[0] = lost[1] = mapped = 0;
-	impatient = 0;
+	in_vain = 0;
 	child = 1;
 }
 

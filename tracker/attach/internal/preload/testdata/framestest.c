@@ -186,7 +186,7 @@ static unsigned walk_alone(word *stack, word *prints) {
 			py_decode(&f, l, part);
 			is_read = py_runs_code(&f) && copy(head, f.code + l->head, sizeof head);
 		}
-		*stack++ = py_code_word(&f);
+		*stack++ = is_read ? py_code_word(&f) : f.owner;
 		*stack++ = py_line_word(&f, l, is_read ? head : NULL);
 		*prints++ = is_read ? print_alone(f.code) : NO_CODE;
 		at = f.previous;
