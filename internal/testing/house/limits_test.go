@@ -34,17 +34,18 @@ var opaque = map[string]string{
 
 // silent are types that hide fields and have no String, and why none is needed.
 var silent = map[string]string{
-	"alloc/cache.Config":       "a value",
-	"estimate/checkpoint.File": "its fields do not change",
-	"estimate.Memory":          "a value",
-	"estimate.Row":             "a value",
-	"estimate/zoo.Model":       "its fields do not change",
-	"nvml.Reading":             "a value",
-	"nvml.Config":              "a value",
-	"tracker/attach.Config":    "a value",
-	"tracker/export.Usage":     "its fields do not change",
-	"tracker/replay.Config":    "a value",
-	"tracker/replay.Levels":    "a value",
+	"alloc/cache.Config":         "a value",
+	"estimate/checkpoint.File":   "its fields do not change",
+	"estimate.Memory":            "a value",
+	"estimate.Row":               "a value",
+	"estimate/zoo.Model":         "its fields do not change",
+	"nvml.Reading":               "a value",
+	"nvml.Config":                "a value",
+	"tracker/attach.Config":      "a value",
+	"tracker/export.Usage":       "its fields do not change",
+	"tracker/export/otlp.Config": "a value",
+	"tracker/replay.Config":      "a value",
+	"tracker/replay.Levels":      "a value",
 }
 
 // longFiles are files above the measure, each with the reason.

@@ -29,6 +29,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/otlp"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
 	"github.com/gpumemtrack/gpumemtrack/tracker/gpumemtest"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
@@ -72,6 +73,7 @@ var zeros = []any{
 	new(attach.Config), new(attach.DriverUse), new(attach.Source), new(attach.Watcher),
 	new(export.Line), new(export.Row), new(export.Usage),
 	new(files.File),
+	new(otlp.Config), new(otlp.Pusher), new(otlp.Stats),
 	new(prom.Config),
 	new(gpumemtest.Config),
 	new(mem.Action), new(mem.CallSiteTally), new(mem.Frame), new(mem.Kind), new(mem.Path), new(mem.Stack), new(mem.Tally),
