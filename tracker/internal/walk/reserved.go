@@ -43,7 +43,7 @@ func (r *Reserved) Add(x Span, join bool) {
 		r.Remove(x.Ptr)
 	}
 	if right := r.At(x.End()); join && right != nil && right.Ptr == x.End() && joins(&x, right) {
-		x.Size, x.Pool = x.Size+right.Size, right.Pool
+		x.Size, x.Pool, x.Private = x.Size+right.Size, right.Pool, right.Private
 		r.Remove(right.Ptr)
 	}
 	added := r.Insert(x)

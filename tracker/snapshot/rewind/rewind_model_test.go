@@ -63,6 +63,9 @@ func newProgram(seed uint64) *program {
 	p.history = tables.HistoryTables{
 		Start: modelStart, Stacks: stacks, Sections: []string{"", "load", "step"}, Streams: []alloc.Stream{0, 17, 4},
 	}
+	if p.expandable {
+		p.reserve(anchor)
+	}
 	for range 120 {
 		p.step()
 	}
@@ -85,9 +88,9 @@ func (p *program) state() modelState {
 func (p *program) step() {
 	switch n := p.IntN(10); {
 	case n == 0:
-		p.reserve()
+		p.reserve(p.IntN(6))
 	case n == 1:
-		p.release()
+		p.release(p.IntN(6))
 	case n < 6:
 		p.allocate()
 	case n == 6:
@@ -97,22 +100,28 @@ func (p *program) step() {
 	}
 }
 
-// base returns where the n-th segment lies. Expandable ones are neighbours, so that they join.
+// base returns where the n-th segment lies. Three expandable ones are neighbours, so that they join.
 func (p *program) base(n int) alloc.Ptr {
-	gap := 2
+	n *= 2
 	if p.expandable {
-		gap = 1
+		n = n/2 + n/2/3
 	}
-	return alloc.Ptr(0x1000_0000) + alloc.Ptr(gap*n)*alloc.Ptr(modelSize*modelUnit)
+	return alloc.Ptr(0x1000_0000) + alloc.Ptr(n)*alloc.Ptr(modelSize*modelUnit)
 }
 
-func (p *program) reserve() {
-	at := p.base(p.IntN(6))
+// anchor is the number of an expandable segment that stays. Its neighbours are of its pool, which their events need not name.
+const anchor = 1
+
+func (p *program) reserve(n int) {
+	at := p.base(n)
 	if _, taken := p.segments[at]; taken {
 		return
 	}
 	s := alloc.Segment{Ptr: at, Size: modelSize * modelUnit, Pool: "large", Expandable: p.expandable}
-	if !p.expandable {
+	switch {
+	case p.expandable && n < 3:
+		s.Pool, s.Private = "small", "(2, 1)"
+	case !p.expandable:
 		s.Stream = p.history.Streams[p.IntN(3)]
 		s.Private = []string{"", "(1, 0)"}[p.IntN(2)]
 		if p.IntN(2) == 0 {
@@ -120,16 +129,21 @@ func (p *program) reserve() {
 		}
 	}
 	seq := p.add(tables.EventEntry{Action: mem.SegmentAllocated, Ptr: at, Allocated: s.Size, Stream: uint8(slices.Index(p.history.Streams, s.Stream))})
-	if s.Private != "" {
-		p.history.Pools = append(p.history.Pools, tables.PoolEntry{Seq: seq, Name: s.Private})
-	}
+	p.namePool(seq, s)
 	p.segments[at], p.total = s, p.total+s.Size
 }
 
-func (p *program) release() {
-	at := p.base(p.IntN(6))
+// namePool gives the event of a segment its private pool. Those of an anchor's neighbours may lack it, as before PyTorch 2.12.
+func (p *program) namePool(seq uint64, s alloc.Segment) {
+	if s.Private != "" && (!p.expandable || p.IntN(2) == 0) {
+		p.history.Pools = append(p.history.Pools, tables.PoolEntry{Seq: seq, Name: s.Private})
+	}
+}
+
+func (p *program) release(n int) {
+	at := p.base(n)
 	s, reserved := p.segments[at]
-	if !reserved {
+	if !reserved || p.expandable && n == anchor {
 		return
 	}
 	for b := range p.live {
@@ -138,9 +152,7 @@ func (p *program) release() {
 		}
 	}
 	seq := p.add(tables.EventEntry{Action: mem.SegmentFreed, Ptr: at, Allocated: s.Size, Stream: uint8(slices.Index(p.history.Streams, s.Stream))})
-	if s.Private != "" {
-		p.history.Pools = append(p.history.Pools, tables.PoolEntry{Seq: seq, Name: s.Private})
-	}
+	p.namePool(seq, s)
 	delete(p.segments, at)
 	p.total -= s.Size
 }
