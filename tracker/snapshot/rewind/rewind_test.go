@@ -356,7 +356,10 @@ func TestMoments(t *testing.T) {
 		assert.Equal(t, c.says, at.String(), c.name)
 		assert.Equal(t, c.allocated, s.Allocated, c.name)
 	}
-	_, _, err := rewind.To(none, "oom")
+	s, _, err := rewind.To(last, "oom")
+	require.NoError(t, err)
+	assert.Same(t, last.Snapshot, s, "nothing changed after the error: all that the snapshot has is of then")
+	_, _, err = rewind.To(none, "oom")
 	assert.EqualError(t, err, "no out of memory error among its 1 events")
 	_, _, err = rewind.To(d, "beginning")
 	assert.EqualError(t, err, `no moment "beginning": want end, peak, oom, or the number of an event`)
@@ -401,6 +404,17 @@ func TestDevicesWithoutACache(t *testing.T) {
 		want.DriverUsed = -1
 		assert.Equal(t, want, s.Levels, "event %d", event)
 		assert.Empty(t, s.Segments)
+	}
+}
+
+// TestReservedIsNeverNegative: the device was asked a moment before the snapshot's last event.
+func TestReservedIsNeverNegative(t *testing.T) {
+	d := story(nil, an(mem.SegmentAllocated, base, 4*alloc.MiB), an(mem.SegmentAllocated, base+64<<20, 4*alloc.MiB))
+	d.Snapshot.Reserved = 4 * alloc.MiB
+	for event, want := range map[uint64]alloc.Bytes{12: 4 * alloc.MiB, 11: 0, 10: 0} {
+		s, err := rewind.At(d, event)
+		require.NoError(t, err)
+		assert.Equal(t, want, s.Reserved)
 	}
 }
 
