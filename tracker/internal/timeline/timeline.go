@@ -291,7 +291,7 @@ func (b *timelineBuilder) level(at time.Duration) {
 		b.high.Live = -1
 	}
 	b.now.at = at
-	if b.now.Live >= b.high.Live {
+	if b.now.Live > b.high.Live { // of equal moments the first
 		b.high = b.now
 	}
 	b.end = b.now

@@ -198,3 +198,53 @@ func TestTimesDoNotDecreaseWhenAClockJumps(t *testing.T) {
 		})
 	}
 }
+
+// TestTheFirstOfEqualPeaks is the one that is drawn: it is the peak of the snapshot, and of all that shows one.
+func TestTheFirstOfEqualPeaks(t *testing.T) {
+	for seed := range uint64(5) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		now := time.Date(2026, 11, 21, 3, 30, 4, 0, time.UTC)
+		tr := exporttest.New(t, tracker.Config{MaxEvents: 1 << 20, Clock: func() time.Time {
+			now = now.Add(time.Duration(1+random.IntN(3)) * time.Second)
+			return now
+		}})
+		var live []*tracker.Buffer
+		for range 5000 {
+			if n := len(live); n == 3 || n > 0 && random.IntN(2) == 0 {
+				require.NoError(t, live[n-1].Free())
+				live = live[:n-1]
+				continue
+			}
+			b, err := tr.AllocBytes(alloc.MiB, tracker.Input)
+			require.NoError(t, err)
+			live = append(live, b)
+		}
+		d := tr.Dump()
+		level, most, first := alloc.Bytes(0), alloc.Bytes(0), uint64(0)
+		var since time.Duration
+		var start time.Time
+		for e := range d.Events() {
+			if start.IsZero() {
+				start = e.Time
+			}
+			switch e.Action {
+			case mem.Allocated:
+				level += e.Requested
+			case mem.Freed:
+				level -= e.Requested
+			}
+			if level > most {
+				most, first, since = level, e.Seq+1, e.Time.Sub(start)
+			}
+		}
+		line := timeline.New(d)
+		i := 0
+		for sum(line.Kinds, i) < most {
+			i++
+		}
+		assert.Equal(t, first, line.Events[i], "seed %d", seed)
+		require.NotNil(t, line.Peak)
+		assert.InDelta(t, since.Seconds(), line.Peak.Seconds, 1e-6)
+		assert.InDelta(t, line.Peak.Seconds, line.Seconds[i], 1e-6)
+	}
+}
