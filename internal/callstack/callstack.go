@@ -40,6 +40,7 @@ package callstack
 import (
 	"bytes"
 	"iter"
+	"math/bits"
 	"runtime"
 	"slices"
 	"strconv"
@@ -81,22 +82,16 @@ type Table struct {
 	depth, max int
 	short      func(pcs []uintptr) []uintptr
 
-	stacks set // the stacks, as runtime.Callers gives them
-	shorts set // the parts of stacks that found the table full
-	keys   set // what a walk found, to the ID of the stack it determines; see Capture
-	recent recentKeys
+	interned *store // by ID
+	stacks   set    // the stacks, as runtime.Callers gives them
+	shorts   set    // the parts of stacks that found the table full
+	keys     set    // what a walk found, to the ID of the stack it determines; see Capture
+	recent   recentKeys
 
-	mu    sync.Mutex // held to add to the sets and pages
-	n     atomic.Uint32
-	pages atomic.Pointer[[]*page] // the stack with ID i+1 is at i
+	mu sync.Mutex // held to add to the sets and their stores
 
 	symbols symbols
 }
-
-// page holds consecutive stacks.
-type page [pageSize]atomic.Pointer[interned]
-
-const pageSize = 1024
 
 // recentKeys are keys that predict tries, at places that depend on some frames of theirs.
 type recentKeys [512]recentKey
@@ -116,7 +111,8 @@ func NewTable(cfg Config) *Table {
 	if t.max <= 0 {
 		t.max = DefaultMax
 	}
-	t.pages.Store(new([]*page))
+	t.interned = newStore()
+	t.stacks.in, t.shorts.in, t.keys.in = t.interned, t.interned, newStore()
 	return t
 }
 
@@ -151,35 +147,21 @@ func (t *Table) intern(in *set, limit int, pcs []uintptr) ID {
 	if e := in.find(hash, pcs); e != nil {
 		return e.id
 	}
-	id := ID(t.n.Load() + 1)
+	id := ID(t.interned.next())
 	if in.n.Load() >= int64(limit) || id == Overflow {
 		return Overflow
 	}
-	e := &interned{hash: hash, id: id, cut: in == &t.shorts, words: slices.Clone(pcs)}
-	t.number(e) // an ID must lead to its stack before anyone can find it
-	in.insert(e)
+	number, _ := t.interned.add(interned{id: id, cut: in == &t.shorts}, pcs, nil)
+	in.insert(hash, number)
 	return id
-}
-
-// number gives a stack the next ID. The caller holds the lock.
-func (t *Table) number(e *interned) {
-	i := int(e.id - 1)
-	pages := *t.pages.Load()
-	if i/pageSize == len(pages) {
-		pages = append(pages, new(page)) // readers of the old slice never look past its length
-		t.pages.Store(&pages)
-	}
-	pages[i/pageSize][i%pageSize].Store(e)
-	t.n.Store(uint32(e.id))
 }
 
 // stack returns the stack of an ID that the table gave; nil for others.
 func (t *Table) stack(id ID) *interned {
-	if id == 0 || uint32(id) > t.n.Load() {
+	if id == 0 || uint32(id) > t.interned.n.Load() {
 		return nil
 	}
-	i := int(id - 1)
-	return (*t.pages.Load())[i/pageSize][i%pageSize].Load()
+	return t.interned.at(uint32(id))
 }
 
 // PCs returns the return addresses of a stack, innermost first, as [runtime.Callers] gives them; none for 0, Overflow and
@@ -193,7 +175,7 @@ func (t *Table) PCs(id ID) []uintptr {
 }
 
 // Len returns the number of distinct stacks interned. The IDs 1 to Len are valid.
-func (t *Table) Len() int { return int(t.n.Load()) }
+func (t *Table) Len() int { return int(t.interned.n.Load()) }
 
 // Frame is one logical frame of a call stack: an inlined function has its own.
 type Frame struct {
@@ -241,14 +223,56 @@ func frame(f runtime.Frame) Frame {
 }
 
 // symbols caches the names of addresses. A program has far fewer call sites than distinct stacks, so that it
-// stays small. The zero value is ready to use.
+// stays small. The zero value is ready to use. Looking up a known address takes no lock.
 type symbols struct {
-	mu    sync.Mutex
-	known map[uintptr]*symbol
+	known atomic.Pointer[symbolTable]
+
+	mu sync.Mutex // held to add a symbol
+}
+
+// symbolTable is a hash table with open addressing and linear probing, at most half full. It is replaced when it grows.
+type symbolTable struct {
+	n     int
+	shift int // 64 less the bits of an index
+	slots []atomic.Pointer[symbol]
+}
+
+const firstSymbols = 64
+
+func newSymbolTable(slots int) *symbolTable {
+	return &symbolTable{shift: 64 - bits.TrailingZeros(uint(slots)), slots: make([]atomic.Pointer[symbol], slots)}
+}
+
+// slot returns where the symbol of an address is, or nil where it would be.
+func (t *symbolTable) slot(pc uintptr) *atomic.Pointer[symbol] {
+	for i := uint64(pc) * multiplier >> (t.shift & 63); ; i++ {
+		slot := &t.slots[i&uint64(len(t.slots)-1)]
+		if s := slot.Load(); s == nil || s.pc == pc {
+			return slot
+		}
+	}
+}
+
+// add returns the table with one more symbol: itself, or a larger one.
+func (t *symbolTable) add(s *symbol) *symbolTable {
+	if 2*t.n >= len(t.slots) {
+		grown := newSymbolTable(2 * len(t.slots))
+		for i := range t.slots {
+			if s := t.slots[i].Load(); s != nil {
+				grown.slot(s.pc).Store(s)
+			}
+		}
+		grown.n = t.n
+		t = grown
+	}
+	t.slot(s.pc).Store(s)
+	t.n++
+	return t
 }
 
 // symbol has the names of an address that [runtime.Callers] gave. It never changes.
 type symbol struct {
+	pc      uintptr
 	frames  []Frame // one, except for C code, which may have none or several
 	entry   uintptr // of the function that has the code
 	inlined bool    // into that function
@@ -256,23 +280,35 @@ type symbol struct {
 }
 
 func (s *symbols) at(pc uintptr) *symbol {
+	if t := s.known.Load(); t != nil {
+		if known := t.slot(pc).Load(); known != nil {
+			return known
+		}
+	}
+	return s.add(pc)
+}
+
+// add is at for an address that was not known.
+func (s *symbols) add(pc uintptr) *symbol {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known, ok := s.known[pc]
-	if !ok {
-		known = symbolAt(pc)
-		if s.known == nil {
-			s.known = make(map[uintptr]*symbol)
-		}
-		s.known[pc] = known
+	t := s.known.Load()
+	if t == nil {
+		t = newSymbolTable(firstSymbols)
 	}
-	return known
+	if known := t.slot(pc).Load(); known != nil {
+		return known
+	}
+	added := symbolAt(pc)
+	s.known.Store(t.add(added))
+	return added
 }
 
 func symbolAt(pc uintptr) *symbol {
 	frames := runtime.CallersFrames([]uintptr{pc})
 	f, more := frames.Next()
 	s := &symbol{
+		pc:      pc,
 		entry:   f.Entry,
 		inlined: f.Func == nil,
 		foreign: f.Function == "runtime.sigpanic" || strings.HasPrefix(f.Function, "runtime.cgocallback"),

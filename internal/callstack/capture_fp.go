@@ -91,45 +91,49 @@ func (t *Table) learn(own, skip, slot int, hash uint64, key []uintptr) ID {
 	if id == Overflow || t.keysFull() || len(key) < 2 || !t.symbols.determines(key[1:], stack) {
 		return id
 	}
-	e := &interned{hash: hash, id: id, words: slices.Clone(key), whole: len(key) <= t.limit(skip)}
-	if e.offsets = offsets(own, len(key)-1); e.offsets != nil && t.addKey(e) {
+	var offsets [maxSkip + MaxDepth + margin]uint32
+	if !offsetsOf(own, offsets[:len(key)-1]) {
+		return id
+	}
+	if e := t.addKey(hash, interned{id: id, whole: len(key) <= t.limit(skip)}, key, offsets[:len(key)-1]); e != nil {
 		t.remember(e, slot)
 	}
 	return id
 }
 
-// offsets returns the distances of n frame records from the first, which is Capture's. The records of the own
-// functions, which Capture has called, come before it.
+// offsetsOf finds the distances of so many frame records from the first, which is Capture's. The records of the own
+// functions, which Capture has called, come before it. It reports whether it has found them all.
 //
 //go:noinline
-func offsets(own, n int) []uint32 {
+func offsetsOf(own int, offsets []uint32) bool {
 	var pcs, records [3 + maxSkip + MaxDepth + margin]uintptr
-	if m, _ := walk(&pcs[0], &records[0], own+n, 0); m < own+n {
-		return nil
+	n := own + len(offsets)
+	if m, _ := walk(&pcs[0], &records[0], n, 0); m < n {
+		return false
 	}
-	offsets := make([]uint32, n)
-	for i, at := range records[own : own+n] {
+	for i, at := range records[own:n] {
 		if at -= records[own]; at > math.MaxUint32 {
-			return nil
+			return false
 		}
 		offsets[i] = uint32(at)
 	}
-	return offsets
+	return true
 }
 
 // keysFull reports whether there are as many keys as the table may have stacks. A stack whose key is not kept takes the
 // slow path each time.
 func (t *Table) keysFull() bool { return t.keys.n.Load() >= int64(t.max) }
 
-// addKey remembers what stack a key stands for.
-func (t *Table) addKey(e *interned) (added bool) {
+// addKey remembers what stack a key stands for. It returns nil if the key is not kept.
+func (t *Table) addKey(hash uint64, e interned, key []uintptr, offsets []uint32) *interned {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.keysFull() || t.keys.find(e.hash, e.words) != nil {
-		return false
+	if t.keysFull() || t.keys.find(hash, key) != nil {
+		return nil
 	}
-	t.keys.insert(e)
-	return true
+	number, kept := t.keys.in.add(e, key, offsets)
+	t.keys.insert(hash, number)
+	return kept
 }
 
 // Goroutine returns the number of the calling goroutine, which no other ever has. It is good for nothing but to compare.
