@@ -19,8 +19,7 @@ type allProcesses struct {
 
 // Bounds of a watcher of every process, which runs for months.
 const (
-	maxEnded       = 256       // processes that have ended and are kept
-	maxEndedFor    = time.Hour // how long they are kept
+	maxEndedFor    = time.Hour // how long processes that have ended are kept, see Config.maxEnded
 	maxEndedSize   = 1 << 19   // entries of all their ledgers, some hundred bytes each
 	maxEventsOfAll = 1 << 11   // see Config.maxEvents
 	sweepEvery     = 10 * time.Second
@@ -199,7 +198,7 @@ func (w *Watcher) dropEnded(left int) {
 		}
 	}
 	slices.SortStableFunc(ended, func(a, b *processState) int { return a.end.Compare(b.end) })
-	for len(ended) > 0 && (len(ended) > maxEnded || size > maxEndedSize || len(w.sources) > left || time.Since(ended[0].end) > maxEndedFor) {
+	for len(ended) > 0 && (len(ended) > w.cfg.maxEnded || size > maxEndedSize || len(w.sources) > left || time.Since(ended[0].end) > maxEndedFor) {
 		w.sources = slices.DeleteFunc(w.sources, func(s *Source) bool {
 			if s.process != ended[0] {
 				return false

@@ -63,6 +63,8 @@ type Config struct {
 	Driver nvml.Source
 	// maxStacks is how many different call stacks of a process are kept; 0 is 262,144.
 	maxStacks int
+	// maxEnded is how many processes that have ended are kept, where every process is watched; 0 is 256.
+	maxEnded int
 
 	pairs       []event.Pair                    // parsed from Functions
 	shimWaitMS  int                             // for tests: how long a call waits for a watcher that does not read; 0 is two seconds. A busy machine may stop the watcher for longer
@@ -75,6 +77,7 @@ const (
 	defaultRing   = 64 << 20
 	defaultEvents = 1 << 16
 	defaultStacks = 1 << 18
+	defaultEnded  = 256
 	minRing       = 1 << 16
 )
 
@@ -83,6 +86,7 @@ func (cfg Config) complete() Config {
 	cfg.RingBufferBytes = powerOfTwo(max(minRing, cmp.Or(cfg.RingBufferBytes, defaultRing)))
 	cfg.maxEvents = cmp.Or(cfg.maxEvents, defaultEvents)
 	cfg.maxStacks = cmp.Or(cfg.maxStacks, defaultStacks)
+	cfg.maxEnded = cmp.Or(cfg.maxEnded, defaultEnded)
 	cfg.searchEvery = cmp.Or(cfg.searchEvery, 100*time.Millisecond)
 	return cfg
 }
