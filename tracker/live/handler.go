@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"path"
 	"reflect"
 	"strconv"
@@ -15,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/live/internal/request"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
 
@@ -86,7 +85,7 @@ func newHandler(hosts []string) *handler {
 		readers:   newSemaphore(maxReaders),
 	}
 	for _, name := range hosts {
-		h.hosts[canonical(name)] = true
+		h.hosts[request.CanonicalHost(name)] = true
 	}
 	return h
 }
@@ -127,7 +126,7 @@ func (h *handler) admit(w http.ResponseWriter, r *http.Request) bool {
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
 	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-	if !h.allowsHost(r.Host) {
+	if !h.hosts["*"] && !request.AllowsHost(r.Host, h.hosts) {
 		refuseHost(w, r.Host)
 		return false
 	}
@@ -156,26 +155,9 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, name string) {
 	}
 }
 
-// allowsHost reports whether a Host header is allowed. An empty one is: browsers always send one. The
-// check stops DNS rebinding, where a web page points its own name at this program's address: the browser
-// then sends that name.
-func (h *handler) allowsHost(host string) bool {
-	name, _, err := net.SplitHostPort(host)
-	if err != nil {
-		name = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	}
-	if _, err := netip.ParseAddr(name); err == nil || name == "" {
-		return true
-	}
-	name = canonical(name)
-	return name == "localhost" || strings.HasSuffix(name, ".localhost") || h.hosts[name] || h.hosts["*"]
-}
-
-func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
-
 func refuseHost(w http.ResponseWriter, host string) {
 	http.Error(w, fmt.Sprintf("the host %q is not allowed: ask by localhost or by an address, or let the program pass %q to live.Handler, or gpumemtrack attach --allow-host %[2]q",
-		host, canonical(strings.Split(host, ":")[0])), http.StatusForbidden)
+		host, request.CanonicalHost(strings.Split(host, ":")[0])), http.StatusForbidden)
 }
 
 // send calls write for a complete answer before it sends that, because sending may wait for the client.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/live/internal/request"
 )
 
 var (
@@ -31,7 +32,7 @@ type indexPage struct {
 }
 
 func (h *handler) index(w http.ResponseWriter, r *http.Request) {
-	if newQuery(r).refused(w) {
+	if request.New(r).Refused(w) {
 		return
 	}
 	w.Header().Set("Content-Security-Policy", indexPolicy()+"; frame-ancestors 'none'")
@@ -44,7 +45,7 @@ func (h *handler) index(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) icon(w http.ResponseWriter, r *http.Request) {
-	if !newQuery(r).refused(w) {
+	if !request.New(r).Refused(w) {
 		h.send(w, r, file{contentType: "image/svg+xml"}, func(w io.Writer) error {
 			_, err := io.WriteString(w, webpage.Icon)
 			return err

@@ -28,6 +28,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/torch"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/trace"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/timeline"
+	"github.com/gpumemtrack/gpumemtrack/tracker/live/internal/request"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
@@ -38,12 +39,12 @@ const maxSeconds = 24 * 60 * 60
 // profile answers as net/http/pprof does for heap profiles. A garbage collection costs the program
 // time, so the request for it must be a POST, and must not come from a page of another site.
 func (h *handler) profile(w http.ResponseWriter, r *http.Request) {
-	q := newQuery(r)
-	seconds, debug, collect := q.number("seconds", maxSeconds), q.flag("debug"), h.inProcess && q.flag("gc")
+	q := request.New(r)
+	seconds, debug, collect := q.Number("seconds", maxSeconds), q.Flag("debug"), h.inProcess && q.Flag("gc")
 	if seconds > 0 && debug {
-		q.fail("seconds and debug do not go together: a difference is a binary profile")
+		q.Fail("seconds and debug do not go together: a difference is a binary profile")
 	}
-	if q.refused(w) {
+	if q.Refused(w) {
 		return
 	}
 	if collect && r.Method != http.MethodPost {
@@ -112,19 +113,19 @@ func (h *handler) usage(ctx context.Context, take func() *snapshot.Snapshot) (*e
 }
 
 func (h *handler) snapshot(w http.ResponseWriter, r *http.Request) {
-	q := newQuery(r)
+	q := request.New(r)
 	take := h.source.Snapshot
-	if q.flag("light") {
+	if q.Flag("light") {
 		take = h.source.LightSnapshot
 	}
-	if !q.refused(w) {
+	if !q.Refused(w) {
 		h.send(w, r, jsonFile, h.within(h.copies, r, func(w io.Writer) error { return take().WriteJSON(w) }))
 	}
 }
 
 // sendFull answers from a copy of the whole ledger.
 func (h *handler) sendFull(w http.ResponseWriter, r *http.Request, f file, write func(io.Writer) error) {
-	if !newQuery(r).refused(w) {
+	if !request.New(r).Refused(w) {
 		h.send(w, r, f, h.within(h.copies, r, write))
 	}
 }
@@ -167,9 +168,9 @@ type leaksAnswer struct {
 
 // leaks answers with JSON, or as text.
 func (h *handler) leaks(w http.ResponseWriter, r *http.Request) {
-	q := newQuery(r)
-	debug := q.flag("debug")
-	if q.refused(w) {
+	q := request.New(r)
+	debug := q.Flag("debug")
+	if q.Refused(w) {
 		return
 	}
 	f := jsonFile
@@ -222,7 +223,7 @@ type levelsAnswer struct {
 type levels snapshot.Levels
 
 func (h *handler) levels(w http.ResponseWriter, r *http.Request) {
-	if newQuery(r).refused(w) {
+	if request.New(r).Refused(w) {
 		return
 	}
 	h.send(w, r, jsonFile, func(w io.Writer) error {
@@ -258,9 +259,9 @@ func (h *handler) metrics(w http.ResponseWriter, r *http.Request) {
 // Each scrape has a registry of its own: the series of a source that is gone are gone too. promhttp writes after all
 // snapshots are taken, so a slow client delays nothing.
 func (h *handler) scrape(w http.ResponseWriter, r *http.Request, sources iter.Seq[Source], labels func(*snapshot.Snapshot) prometheus.Labels) {
-	q := newQuery(r)
-	cfg, suspects := prom.Config{TopCallSites: q.number("top", 100)}, q.flag("suspects")
-	if q.refused(w) {
+	q := request.New(r)
+	cfg, suspects := prom.Config{TopCallSites: q.Number("top", 100)}, q.Flag("suspects")
+	if q.Refused(w) {
 		return
 	}
 	registry := prometheus.NewRegistry()
@@ -302,9 +303,9 @@ const heartbeat = 15 * time.Second
 // marks streams each mark as a server-sent event: first those that the tracker
 // has kept, then the new ones.
 func (h *handler) marks(w http.ResponseWriter, r *http.Request) {
-	q := newQuery(r)
-	after := q.number("after", 1<<31-1)
-	if q.refused(w) {
+	q := request.New(r)
+	after := q.Number("after", 1<<31-1)
+	if q.Refused(w) {
 		return
 	}
 	if last, ok := h.lastSeen(r); ok {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/internal/webpage"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/live/internal/request"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
@@ -100,7 +101,7 @@ func (s *several) first(w http.ResponseWriter, r *http.Request) {
 	for name := range s.list() {
 		only, n = name, n+1
 	}
-	if n == 1 && !newQuery(r).refused(w) {
+	if n == 1 && !request.New(r).Refused(w) {
 		w.Header().Set("Location", only+"/") // relative to this folder, wherever the handler is mounted
 		w.WriteHeader(http.StatusFound)
 		return
@@ -131,7 +132,7 @@ type sourceRow struct {
 }
 
 func (s *several) index(w http.ResponseWriter, r *http.Request) {
-	if newQuery(r).refused(w) {
+	if request.New(r).Refused(w) {
 		return
 	}
 	w.Header().Set("Content-Security-Policy", severalPolicy()+"; frame-ancestors 'none'")
