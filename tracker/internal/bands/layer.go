@@ -190,3 +190,8 @@ func (l *Layer) Bands(moment uint32, y0, y1 int64, most int) (found []Band, more
 	slices.SortFunc(found, func(a, b Band) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.ID, b.ID)) })
 	return slices.Clip(found[:most]), more
 }
+
+// Size returns the bytes of memory that the layer takes.
+func (l *Layer) Size() int {
+	return 20*len(l.born) + 8*len(l.level) + (4+4)*len(l.high) + 4*len(l.last)
+}

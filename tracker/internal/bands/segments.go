@@ -40,19 +40,20 @@ type Segment struct {
 // Map is the segments of a moment, by address.
 type Map struct {
 	Reserved, Live, Pending int64
-	Known                   bool // the recording has segments; otherwise there is one for each run of neighbours
+	Inactive                int64 // of the segments, neither live nor pending
+	Known                   bool  // the recording has segments; otherwise there is one for each run of neighbours
 	Segments                []Segment
 	More                    int // the smallest segments, which are left out
 	MoreBytes               int64
 }
 
 // Map returns the segments and blocks at a moment. It keeps the largest segments, at most a number of them, and merges
-// neighbouring blocks that are smaller than a part in width of their segment. Blocks of allocations that are not in the layer
-// are Hidden.
+// neighbouring blocks that are smaller than a part in width of their segment, or a larger part, until there are not more than
+// a number of them. Blocks of allocations that are not in the layer are Hidden.
 //
 // Segments come from their events, backwards from the end; where these do not agree with the snapshot's segments, what fits
 // is kept.
-func (x *Index) Map(l *Layer, moment uint32, segments, width int) Map {
+func (x *Index) Map(l *Layer, moment uint32, segments, width, most int) Map {
 	m := Map{}
 	blocks := x.blocks(l, moment)
 	spans := x.spans(moment)
@@ -72,6 +73,7 @@ func (x *Index) Map(l *Layer, moment uint32, segments, width int) Map {
 			end++
 		}
 		all[i] = tiled(span, blocks[at:end])
+		m.Inactive += int64(span.Size) - all[i].Used
 		at = end
 	}
 	for _, b := range blocks {
@@ -81,12 +83,12 @@ func (x *Index) Map(l *Layer, moment uint32, segments, width int) Map {
 			m.Live += b.Used
 		}
 	}
-	m.keep(all, segments, width)
+	m.keep(all, segments, width, most)
 	return m
 }
 
 // keep keeps the largest segments, with as many blocks as a map can show.
-func (m *Map) keep(all []Segment, segments, width int) {
+func (m *Map) keep(all []Segment, segments, width, most int) {
 	if len(all) > segments {
 		slices.SortStableFunc(all, func(a, b Segment) int { return cmp.Compare(b.Size, a.Size) })
 		for _, s := range all[segments:] {
@@ -96,8 +98,15 @@ func (m *Map) keep(all []Segment, segments, width int) {
 		all = all[:segments]
 		slices.SortFunc(all, func(a, b Segment) int { return cmp.Compare(a.Ptr, b.Ptr) })
 	}
-	for i := range all {
-		all[i].Blocks = merged(all[i].Blocks, int64(all[i].Size)/int64(width))
+	for n := most + 1; n > most; width = max(1, width/2) {
+		n = 0
+		for i := range all {
+			all[i].Blocks = merged(all[i].Blocks, int64(all[i].Size)/int64(width))
+			n += len(all[i].Blocks)
+		}
+		if width == 1 {
+			break
+		}
 	}
 	m.Segments = all
 }

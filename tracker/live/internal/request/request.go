@@ -112,8 +112,8 @@ func (q *Query) Fail(format string, args ...any) {
 	}
 }
 
-// Refused answers 400, and returns true, if a parameter is wrong or unknown.
-func (q *Query) Refused(w http.ResponseWriter) bool {
+// Err returns what is wrong with the parameters. Call it after all were read: one that was not is unknown.
+func (q *Query) Err() error {
 	for _, name := range slices.Sorted(maps.Keys(q.values)) {
 		switch {
 		case slices.Contains(q.asked, name):
@@ -123,10 +123,16 @@ func (q *Query) Refused(w http.ResponseWriter) bool {
 			q.Fail("no parameter %q here: this page takes %s", name, strings.Join(q.asked, ", "))
 		}
 	}
-	if q.err != nil {
-		http.Error(w, q.err.Error(), http.StatusBadRequest)
+	return q.err
+}
+
+// Refused answers 400, and returns true, if a parameter is wrong or unknown.
+func (q *Query) Refused(w http.ResponseWriter) bool {
+	err := q.Err()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
 	}
-	return q.err != nil
+	return err != nil
 }
 
 // AllowsHost reports whether a Host header is allowed: a numeric address, localhost, a name that ends in ".localhost", or one of
