@@ -32,6 +32,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/otlp"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
 	"github.com/gpumemtrack/gpumemtrack/tracker/gpumemtest"
+	"github.com/gpumemtrack/gpumemtrack/tracker/live/viewer"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -74,6 +75,7 @@ var zeros = []any{
 	new(export.Line), new(export.Row), new(export.Usage),
 	new(files.File),
 	new(otlp.Config), new(otlp.Pusher), new(otlp.Stats),
+	new(viewer.Config), new(viewer.Progress), new(viewer.Source), new(viewer.Viewer),
 	new(prom.Config),
 	new(gpumemtest.Config),
 	new(mem.Action), new(mem.CallSiteTally), new(mem.Frame), new(mem.Kind), new(mem.Path), new(mem.Stack), new(mem.Tally),

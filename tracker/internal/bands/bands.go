@@ -435,3 +435,17 @@ func (x *Index) At(moment uint32) float64 { return x.clock.at(moment) }
 
 // MomentAt returns the moment of a time: the events up to it had happened.
 func (x *Index) MomentAt(seconds float64) uint32 { return x.clock.until(seconds, true) }
+
+// Lifetime returns how long an allocation was live, in seconds, or in events if the index is untimed. What is live at the end
+// counts up to it.
+func (x *Index) Lifetime(id uint32) float64 {
+	born, died := x.Life(id)
+	died = min(died, x.Moments()-1)
+	if x.Untimed() {
+		return float64(died) - float64(born)
+	}
+	if x.All.died[id] == Forever {
+		return x.Seconds() - x.At(born)
+	}
+	return x.At(died) - x.At(born)
+}

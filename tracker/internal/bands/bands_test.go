@@ -217,7 +217,7 @@ func TestFilteredTilesAreExact(t *testing.T) {
 			"both":  {bands.Filter{Lines: []uint32{id}, MinBytes: least}, func(_ int, l life) bool { return l.line == line && l.bytes >= least }},
 			"none":  {bands.Filter{Text: "nothing has this"}, func(int, life) bool { return false }},
 		} {
-			l, err := x.Layer(t.Context(), f.Filter)
+			l, err := bands.NewLayer(t.Context(), x, f.Filter)
 			require.NoError(t, err)
 			var want []life
 			var ids []uint32

@@ -31,19 +31,19 @@ type Detail struct {
 	AfterMore  int
 }
 
-// Detail returns what is known of an allocation, whose number must be below Len.
-func (x *Index) Detail(id uint32) Detail {
+// Describe returns what is known of an allocation, whose number must be below Len.
+func Describe(x *Index, id uint32) Detail {
 	born, died := x.Life(id)
 	d := Detail{ID: id, Born: born, Died: died, Requested: alloc.Bytes(x.Bytes(id)), Ptr: x.ptrs[id], StackID: x.stacks[id]}
 	d.Stack, d.Line = x.Stack(d.StackID)
-	d.Allocated = x.allocated(id)
-	if e, atEnd := x.source(id); e != nil {
-		d.Tensor, d.Section, d.Stream = e.Tensor, x.section(x.past.Sections, uint32(e.Section)), tables.StreamOf(x.past.Streams, e.Stream)
-	} else if atEnd != nil {
-		site := &x.lists.Sites[atEnd.Site]
-		d.Tensor, d.Section, d.Stream = site.Tensor, x.section(x.lists.Sections, site.Section), tables.StreamOf(x.lists.Streams, site.Stream)
+	d.Allocated = allocatedBytes(x, id)
+	if e, last := source(x, id); e != nil {
+		d.Tensor, d.Section, d.Stream = e.Tensor, section(x.past.Sections, uint32(e.Section)), tables.StreamOf(x.past.Streams, e.Stream)
+	} else if last != nil {
+		site := &x.lists.Sites[last.Site]
+		d.Tensor, d.Section, d.Stream = site.Tensor, section(x.lists.Sections, site.Section), tables.StreamOf(x.lists.Streams, site.Stream)
 	}
-	if a := x.atEnd(id); a != nil {
+	if a := atEnd(x, id); a != nil {
 		d.Label = a.Label
 	}
 	if died != Forever {
@@ -52,11 +52,11 @@ func (x *Index) Detail(id uint32) Detail {
 		}
 	}
 	d.Below, _ = x.All.Offset(id, born)
-	x.neighbours(&d)
+	neighbours(x, &d)
 	return d
 }
 
-func (x *Index) section(sections []string, n uint32) string {
+func section(sections []string, n uint32) string {
 	if int(n) >= len(sections) {
 		return ""
 	}
@@ -64,7 +64,7 @@ func (x *Index) section(sections []string, n uint32) string {
 }
 
 // source returns the event that describes an allocation, or its entry at the end if it has no event.
-func (x *Index) source(id uint32) (*tables.EventEntry, *tables.AllocationEntry) {
+func source(x *Index, id uint32) (*tables.EventEntry, *tables.AllocationEntry) {
 	born, died := x.Life(id)
 	switch {
 	case born > 0:
@@ -77,19 +77,19 @@ func (x *Index) source(id uint32) (*tables.EventEntry, *tables.AllocationEntry) 
 	return nil, nil
 }
 
-// allocated returns the bytes of an allocation after rounding.
-func (x *Index) allocated(id uint32) alloc.Bytes {
-	if a := x.atEnd(id); a != nil {
+// allocatedBytes returns the bytes of an allocation after rounding.
+func allocatedBytes(x *Index, id uint32) alloc.Bytes {
+	if a := atEnd(x, id); a != nil {
 		return a.Allocated
 	}
-	if e, _ := x.source(id); e != nil {
+	if e, _ := source(x, id); e != nil {
 		return e.Allocated
 	}
 	return alloc.Bytes(x.Bytes(id))
 }
 
 // atEnd returns the entry of an allocation that is live at the end; nil if it is not, or if the snapshot does not list it.
-func (x *Index) atEnd(id uint32) *tables.AllocationEntry {
+func atEnd(x *Index, id uint32) *tables.AllocationEntry {
 	born, died := x.Life(id)
 	if died != Forever {
 		return nil
@@ -109,19 +109,19 @@ func (x *Index) atEnd(id uint32) *tables.AllocationEntry {
 }
 
 // labels calls do with the label of each allocation that has one.
-func (x *Index) labels(do func(id uint32, label string)) {
+func labels(x *Index, do func(id uint32, label string)) {
 	for id := range uint32(x.Len()) {
 		if _, died := x.Life(id); died != Forever {
 			continue
 		}
-		if a := x.atEnd(id); a != nil && a.Label != "" {
+		if a := atEnd(x, id); a != nil && a.Label != "" {
 			do(id, a.Label)
 		}
 	}
 }
 
 // neighbours finds who had the addresses of an allocation before it, and after.
-func (x *Index) neighbours(d *Detail) {
+func neighbours(x *Index, d *Detail) {
 	from, to := d.Ptr, d.Ptr+alloc.Ptr(max(1, d.Allocated))
 	for id, p := range x.ptrs {
 		// Rounding makes a block at most as much larger than its request as the request is large, or a megabyte.
@@ -129,7 +129,7 @@ func (x *Index) neighbours(d *Detail) {
 			continue
 		}
 		if end := p + alloc.Ptr(max(1, x.All.bytes[id])); end <= from {
-			if slack := max(alloc.Ptr(alloc.MiB), alloc.Ptr(x.All.bytes[id])); end+slack <= from || p+alloc.Ptr(x.allocated(uint32(id))) <= from {
+			if slack := max(alloc.Ptr(alloc.MiB), alloc.Ptr(x.All.bytes[id])); end+slack <= from || p+alloc.Ptr(allocatedBytes(x, uint32(id))) <= from {
 				continue
 			}
 		}

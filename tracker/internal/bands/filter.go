@@ -33,8 +33,8 @@ func (f *Filter) IsZero() bool {
 		f.MinBytes == 0 && f.MaxBytes == 0 && f.MinLife == 0 && f.MaxLife == 0 && f.Depth == 0
 }
 
-// Layer returns the allocations that pass a filter. The error is the context's.
-func (x *Index) Layer(ctx context.Context, f Filter) (*Layer, error) {
+// NewLayer returns the allocations of an index that pass a filter. The error is the context's.
+func NewLayer(ctx context.Context, x *Index, f Filter) (*Layer, error) {
 	if f.IsZero() {
 		return x.All, nil
 	}
@@ -43,7 +43,7 @@ func (x *Index) Layer(ctx context.Context, f Filter) (*Layer, error) {
 		l.ids = append(l.ids, id)
 		l.born, l.died, l.bytes = append(l.born, x.All.born[id]), append(l.died, x.All.died[id]), append(l.bytes, x.All.bytes[id])
 	}
-	t, err := x.test(ctx, f)
+	t, err := newTest(ctx, x, f)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ type test struct {
 	others []bool          // where there is a text: the stacks that pass all else; nil if all do
 }
 
-func (x *Index) test(ctx context.Context, f Filter) (*test, error) {
+func newTest(ctx context.Context, x *Index, f Filter) (*test, error) {
 	t := &test{Index: x, Filter: f}
 	if len(f.Kinds) > 0 {
 		t.kinds = make([]bool, 1<<16)
@@ -159,7 +159,7 @@ func (t *test) search(ctx context.Context) error {
 	for k := range t.text {
 		t.text[k] = has(t.Names.Kind(uint16(k)))
 	}
-	t.labels(func(id uint32, label string) {
+	labels(t.Index, func(id uint32, label string) {
 		if has(label) {
 			t.named[id] = true
 		}
@@ -195,18 +195,4 @@ func (t *test) byName(id uint32) bool {
 		return false
 	}
 	return int(t.Index.kinds[id]) < len(t.text) && t.text[t.Index.kinds[id]] || t.named[id]
-}
-
-// Lifetime returns how long an allocation was live, in seconds, or in events if the index is untimed. What is live at the end
-// counts up to it.
-func (x *Index) Lifetime(id uint32) float64 {
-	born, died := x.Life(id)
-	died = min(died, x.Moments()-1)
-	if x.Untimed() {
-		return float64(died) - float64(born)
-	}
-	if x.All.died[id] == Forever {
-		return x.Seconds() - x.At(born)
-	}
-	return x.At(died) - x.At(born)
 }

@@ -17,7 +17,7 @@ type Note struct {
 }
 
 // Notes iterates over the marks and the refused requests.
-func (x *Index) Notes() iter.Seq[Note] {
+func Notes(x *Index) iter.Seq[Note] {
 	return func(yield func(Note) bool) {
 		for i := range x.events {
 			e := &x.events[i]
@@ -45,7 +45,7 @@ type Section struct {
 
 // Sections returns the longest sections, at most a number of them, by their beginning. A section that began before the history
 // begins with it, and one that has not ended ends with it.
-func (x *Index) Sections(most int) (out []Section) {
+func Sections(x *Index, most int) (out []Section) {
 	open := make(map[int64]int)
 	for i := range x.events {
 		e := &x.events[i]
@@ -53,13 +53,13 @@ func (x *Index) Sections(most int) (out []Section) {
 		switch e.Action {
 		case mem.SectionBegan:
 			open[span] = len(out)
-			out = append(out, Section{x.section(x.past.Sections, uint32(e.Section)), moment, x.Moments() - 1})
+			out = append(out, Section{section(x.past.Sections, uint32(e.Section)), moment, x.Moments() - 1})
 		case mem.SectionEnded:
 			if at, ok := open[span]; ok {
 				out[at].End = moment
 				delete(open, span)
 			} else {
-				out = append(out, Section{x.section(x.past.Sections, uint32(e.Section)), 0, moment})
+				out = append(out, Section{section(x.past.Sections, uint32(e.Section)), 0, moment})
 			}
 		}
 	}

@@ -47,16 +47,16 @@ type Map struct {
 	MoreBytes               int64
 }
 
-// Map returns the segments and blocks at a moment. It keeps the largest segments, at most a number of them, and merges
+// MapOf returns the segments and blocks at a moment. It keeps the largest segments, at most a number of them, and merges
 // neighbouring blocks that are smaller than a part in width of their segment, or a larger part, until there are not more than
 // a number of them. Blocks of allocations that are not in the layer are Hidden.
 //
 // Segments come from their events, backwards from the end; where these do not agree with the snapshot's segments, what fits
 // is kept.
-func (x *Index) Map(l *Layer, moment uint32, segments, width, most int) Map {
+func MapOf(x *Index, l *Layer, moment uint32, segments, width, most int) Map {
 	m := Map{}
-	blocks := x.blocks(l, moment)
-	spans := x.spans(moment)
+	blocks := blocksAt(x, l, moment)
+	spans := spansAt(x, moment)
 	m.Known = len(spans) > 0
 	if !m.Known {
 		spans = runs(blocks)
@@ -117,11 +117,11 @@ type addressed struct {
 	ptr alloc.Ptr
 }
 
-// blocks returns the live and pending blocks at a moment, by address.
-func (x *Index) blocks(l *Layer, moment uint32) []addressed {
+// blocksAt returns the live and pending blocks at a moment, by address.
+func blocksAt(x *Index, l *Layer, moment uint32) []addressed {
 	var out []addressed
 	add := func(id uint32, state State) {
-		n := int64(x.allocated(id))
+		n := int64(allocatedBytes(x, id))
 		out = append(out, addressed{Block{Bytes: n, State: state, ID: id, Count: 1, Used: n}, x.ptrs[id]})
 	}
 	x.All.eachLive(moment, func(i int) bool {
@@ -143,8 +143,8 @@ func (x *Index) blocks(l *Layer, moment uint32) []addressed {
 	return out
 }
 
-// spans returns the segments at a moment.
-func (x *Index) spans(moment uint32) []walk.Span {
+// spansAt returns the segments at a moment.
+func spansAt(x *Index, moment uint32) []walk.Span {
 	if x.host {
 		return nil
 	}

@@ -38,17 +38,17 @@ type Selection struct {
 	begin, end float64 // of the range, in seconds, or in events if the index is untimed
 }
 
-// Select returns a selection of a moment and of a range of an axis.
-func (x *Index) Select(moment uint32, a Axis, x0, x1 float64) Selection {
+// Select returns a selection of a moment of an index and of a range of an axis.
+func Select(x *Index, moment uint32, a Axis, x0, x1 float64) Selection {
 	s := Selection{moment, x.Span(a, x0, x1), x0, x1}
 	if a == ByEvent && !x.Untimed() {
-		s.begin, s.end = x.place(x0), x.place(x1)
+		s.begin, s.end = placeTime(x, x0), placeTime(x, x1)
 	}
 	return s
 }
 
 // overlap returns how much of a lifetime is in the range.
-func (x *Index) overlap(s *Selection, born, died uint32) float64 {
+func (s *Selection) overlap(x *Index, born, died uint32) float64 {
 	from, to := float64(born), float64(min(died, x.Moments()))
 	if !x.Untimed() {
 		from, to = x.At(born), x.Seconds()
@@ -59,8 +59,8 @@ func (x *Index) overlap(s *Selection, born, died uint32) float64 {
 	return max(0, min(to, s.end)-max(from, s.begin))
 }
 
-// place returns the time of a place on the axis of events.
-func (x *Index) place(at float64) float64 {
+// placeTime returns the time of a place on the axis of events.
+func placeTime(x *Index, at float64) float64 {
 	if at >= float64(x.Moments()) {
 		return x.Seconds()
 	}
@@ -70,12 +70,12 @@ func (x *Index) place(at float64) float64 {
 }
 
 // ByStack sums up a layer by call stack. The error is the context's.
-func (x *Index) ByStack(ctx context.Context, l *Layer, s Selection) ([]Sums, error) {
-	return x.sum(ctx, l, s, len(x.stackOf), func(id uint32) uint32 { return x.stacks[id] })
+func ByStack(ctx context.Context, x *Index, l *Layer, s Selection) ([]Sums, error) {
+	return sum(ctx, x, l, s, len(x.stackOf), func(id uint32) uint32 { return x.stacks[id] })
 }
 
 // sum sums up a layer by a key, which is below keys.
-func (x *Index) sum(ctx context.Context, l *Layer, s Selection, keys int, key func(id uint32) uint32) ([]Sums, error) {
+func sum(ctx context.Context, x *Index, l *Layer, s Selection, keys int, key func(id uint32) uint32) ([]Sums, error) {
 	sums := make([]Sums, keys)
 	for i := range sums {
 		sums[i].Largest = None
@@ -107,7 +107,7 @@ func (x *Index) sum(ctx context.Context, l *Layer, s Selection, keys int, key fu
 				at.BornBytes += bytes
 				at.BornCount++
 			}
-			at.Lifetime += float64(bytes) * x.overlap(&s, born, died)
+			at.Lifetime += float64(bytes) * s.overlap(x, born, died)
 		}
 		at.note(id, bytes)
 	}
@@ -132,14 +132,14 @@ type Row struct {
 }
 
 // Table sums up a layer by a key, and leaves out what has nothing. The error is the context's.
-func (x *Index) Table(ctx context.Context, l *Layer, by Key, s Selection) ([]Row, Sums, error) {
+func Table(ctx context.Context, x *Index, l *Layer, by Key, s Selection) ([]Row, Sums, error) {
 	var sums []Sums
 	var keys []uint64
 	var err error
 	switch by {
 	case ByKind:
 		_, n := x.Names.Len()
-		sums, err = x.sum(ctx, l, s, n, func(id uint32) uint32 { return uint32(x.kinds[id]) })
+		sums, err = sum(ctx, x, l, s, n, func(id uint32) uint32 { return uint32(x.kinds[id]) })
 	case BySize:
 		numbers := make(map[int64]uint32)
 		for _, bytes := range l.bytes {
@@ -148,15 +148,15 @@ func (x *Index) Table(ctx context.Context, l *Layer, by Key, s Selection) ([]Row
 				keys = append(keys, uint64(bytes))
 			}
 		}
-		sums, err = x.sum(ctx, l, s, len(keys), func(id uint32) uint32 { return numbers[x.Bytes(id)] })
+		sums, err = sum(ctx, x, l, s, len(keys), func(id uint32) uint32 { return numbers[x.Bytes(id)] })
 	default:
-		sums, err = x.ByStack(ctx, l, s)
+		sums, err = ByStack(ctx, x, l, s)
 	}
 	if err != nil {
 		return nil, Sums{}, err
 	}
 	if by == ByLine {
-		sums, keys = x.byLine(sums)
+		sums, keys = byLine(x, sums)
 	}
 	total := Sums{Largest: None}
 	var rows []Row
@@ -175,7 +175,7 @@ func (x *Index) Table(ctx context.Context, l *Layer, by Key, s Selection) ([]Row
 }
 
 // byLine adds up the sums of the stacks of each line.
-func (x *Index) byLine(stacks []Sums) (sums []Sums, keys []uint64) {
+func byLine(x *Index, stacks []Sums) (sums []Sums, keys []uint64) {
 	numbers := make(map[uint32]int)
 	for i := range stacks {
 		line := x.stackOf[i].line
@@ -192,7 +192,7 @@ func (x *Index) byLine(stacks []Sums) (sums []Sums, keys []uint64) {
 
 // List returns the allocations of a layer that touch a range, at most a number of them from an offset on, with how many there
 // are and their bytes. The first ones have most by rank. The error is the context's.
-func (x *Index) List(ctx context.Context, l *Layer, r Column, rank func(id uint32) float64, offset, most int) (ids []uint32, n int, bytes int64, err error) {
+func List(ctx context.Context, l *Layer, r Column, rank func(id uint32) float64, offset, most int) (ids []uint32, n int, bytes int64, err error) {
 	type ranked struct {
 		by float64
 		id uint32

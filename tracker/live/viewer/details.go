@@ -58,8 +58,8 @@ func ended(died uint32) *uint32 {
 }
 
 // bandsAt answers the bands at a moment.
-func (v *Viewer) bandsAt(r *http.Request, q *request.Query) (answer, error) {
-	a, err := v.asked(q)
+func bandsAt(s *session, r *http.Request, q *request.Query) (answer, error) {
+	a, err := s.asked(q)
 	if err != nil {
 		return answer{}, err
 	}
@@ -70,7 +70,7 @@ func (v *Viewer) bandsAt(r *http.Request, q *request.Query) (answer, error) {
 	if y1 < y0 {
 		q.Fail("y0=%g, y1=%g: want y1 not below y0", y0, y1)
 	}
-	return v.respond(r, q, a, func(l *bands.Layer) (any, error) {
+	return s.respond(r, q, a, func(l *bands.Layer) (any, error) {
 		found, more := l.Bands(moment, int64(y0), int64(y1), limit)
 		out := struct {
 			Items []briefJSON `json:"items"`
@@ -122,31 +122,31 @@ type frameJSON struct {
 	Function string `json:"function"`
 	File     string `json:"file"`
 	Line     int    `json:"line"`
-	Site     bool   `json:"site"` // it is the line of code that the allocation counts for
+	CallSite bool   `json:"call_site"` // it is the line of code that the allocation counts for
 }
 
 // maxFrames is how many frames of a stack an answer has, the innermost.
 const maxFrames = 256
 
-func frames(s mem.Stack, site mem.Frame) (out []frameJSON, more int) {
+func frames(s mem.Stack, line mem.Frame) (out []frameJSON, more int) {
 	out = []frameJSON{}
 	for _, f := range s[:min(len(s), maxFrames)] {
-		is := f == site
+		is := f == line
 		if is {
-			site = mem.Frame{Line: -1} // the innermost of equal frames
+			line = mem.Frame{Line: -1} // the innermost of equal frames
 		}
 		out = append(out, frameJSON{printable(f.Function), printable(f.File), f.Line, is})
 	}
 	return out, max(0, len(s)-maxFrames)
 }
 
-func (v *Viewer) allocation(r *http.Request, q *request.Query) (answer, error) {
-	t, err := v.trackOf(q)
+func allocation(s *session, r *http.Request, q *request.Query) (answer, error) {
+	t, err := s.trackOf(q)
 	if err != nil {
 		return answer{}, err
 	}
 	id := uint32(q.Number("id", 1<<31-1))
-	return v.respond(r, q, asked{track: t}, func(*bands.Layer) (any, error) {
+	return s.respond(r, q, asked{track: t}, func(*bands.Layer) (any, error) {
 		if int(id) >= t.Len() {
 			return nil, notFound("track %s has no allocation %d: it has %d", t.about.ID, id, t.Len())
 		}
@@ -155,7 +155,7 @@ func (v *Viewer) allocation(r *http.Request, q *request.Query) (answer, error) {
 }
 
 func (t *track) detail(id uint32) allocationJSON {
-	d := t.Detail(id)
+	d := bands.Describe(t.Index, id)
 	out := allocationJSON{
 		Allocation: id, Bytes: int64(d.Requested), Allocated: int64(d.Allocated), Address: d.Ptr.String(), Kind: t.Kind(id), KindName: t.Names.Kind(t.Kind(id)),
 		Line: d.Line, Name: t.lineName(d.Line), Label: known(d.Label), Section: known(d.Section), Stream: d.Stream,
@@ -170,8 +170,8 @@ func (t *track) detail(id uint32) allocationJSON {
 			out.Memory = known(x.Memory.String())
 		}
 	}
-	site := t.Names.Frame(d.Line)
-	out.Stack, out.StackMore = frames(d.Stack, site)
+	line := t.Names.Frame(d.Line)
+	out.Stack, out.StackMore = frames(d.Stack, line)
 	if d.FreedAt != nil {
 		out.FreedAt, _ = frames(d.FreedAt, d.FreedAt.CallSite())
 	}
@@ -197,8 +197,8 @@ func (t *track) detail(id uint32) allocationJSON {
 }
 
 // allocations lists those that are live at a moment, or that touch a range.
-func (v *Viewer) allocations(r *http.Request, q *request.Query) (answer, error) {
-	a, err := v.asked(q)
+func allocations(s *session, r *http.Request, q *request.Query) (answer, error) {
+	a, err := s.asked(q)
 	if err != nil {
 		return answer{}, err
 	}
@@ -208,7 +208,7 @@ func (v *Viewer) allocations(r *http.Request, q *request.Query) (answer, error) 
 	if atMoment && (q.Has("x0") || q.Has("x1")) {
 		q.Fail("want moment, or x0 and x1")
 	}
-	return v.respond(r, q, a, func(l *bands.Layer) (any, error) {
+	return s.respond(r, q, a, func(l *bands.Layer) (any, error) {
 		within := bands.Column{From: moment, To: moment}
 		if !atMoment {
 			within = a.Span(axis, x0, x1)
@@ -218,7 +218,7 @@ func (v *Viewer) allocations(r *http.Request, q *request.Query) (answer, error) 
 			"born":  func(id uint32) float64 { return -float64(id) },
 			"life":  a.Lifetime,
 		}[sort]
-		ids, n, bytes, err := a.List(r.Context(), l, within, rank, offset, limit)
+		ids, n, bytes, err := bands.List(r.Context(), l, within, rank, offset, limit)
 		if err != nil {
 			return nil, err
 		}
@@ -237,13 +237,13 @@ func (v *Viewer) allocations(r *http.Request, q *request.Query) (answer, error) 
 	})
 }
 
-func (v *Viewer) stack(r *http.Request, q *request.Query) (answer, error) {
-	t, err := v.trackOf(q)
+func stackOf(s *session, r *http.Request, q *request.Query) (answer, error) {
+	t, err := s.trackOf(q)
 	if err != nil {
 		return answer{}, err
 	}
 	n := q.Number("stack", 1<<31-1)
-	return v.respond(r, q, asked{track: t}, func(*bands.Layer) (any, error) {
+	return s.respond(r, q, asked{track: t}, func(*bands.Layer) (any, error) {
 		if n >= t.Stacks() {
 			return nil, notFound("track %s has no stack %d: it has %d", t.about.ID, n, t.Stacks())
 		}
@@ -261,7 +261,7 @@ func (v *Viewer) stack(r *http.Request, q *request.Query) (answer, error) {
 const maxNames = 512
 
 // lineNames answers the names of lines and kinds by their numbers. A number that names nothing is left out.
-func (v *Viewer) lineNames(_ *http.Request, q *request.Query) (answer, error) {
+func lineNames(s *session, _ *http.Request, q *request.Query) (answer, error) {
 	lines, kinds := listed(q, "lines", 1<<32-1), listed(q, "kinds", 1<<16-1)
 	if err := checked(q); err != nil {
 		return answer{}, err
@@ -270,15 +270,15 @@ func (v *Viewer) lineNames(_ *http.Request, q *request.Query) (answer, error) {
 		Lines map[string]string `json:"lines"`
 		Kinds map[string]string `json:"kinds"`
 	}{make(map[string]string), make(map[string]string)}
-	nLines, nKinds := v.names.Len()
+	nLines, nKinds := s.names.Len()
 	for _, n := range lines {
 		if n < uint64(nLines) {
-			out.Lines[strconv.FormatUint(n, 10)] = printable(v.names.Line(uint32(n)))
+			out.Lines[strconv.FormatUint(n, 10)] = printable(s.names.Line(uint32(n)))
 		}
 	}
 	for _, n := range kinds {
 		if n < uint64(nKinds) {
-			out.Kinds[strconv.FormatUint(n, 10)] = v.names.Kind(uint16(n))
+			out.Kinds[strconv.FormatUint(n, 10)] = s.names.Kind(uint16(n))
 		}
 	}
 	return asJSON(out)

@@ -50,8 +50,8 @@ var tableOrders = map[string]func(*bands.Sums) float64{
 	"lifetime": func(s *bands.Sums) float64 { return s.Lifetime },
 }
 
-func (v *Viewer) table(r *http.Request, q *request.Query) (answer, error) {
-	a, err := v.asked(q)
+func table(s *session, r *http.Request, q *request.Query) (answer, error) {
+	a, err := s.asked(q)
 	if err != nil {
 		return answer{}, err
 	}
@@ -62,8 +62,8 @@ func (v *Viewer) table(r *http.Request, q *request.Query) (answer, error) {
 	}
 	by := tableKeys[q.Word("by", "line", "kind", "stack", "size")]
 	sort, limit, offset := q.Word("sort", "live", "born", "lifetime", "peak", "name"), limitOf(q), q.Number("offset", 1<<20)
-	return v.respond(r, q, a, func(l *bands.Layer) (any, error) {
-		rows, total, err := a.Table(r.Context(), l, by, a.Select(moment, axis, x0, x1))
+	return s.respond(r, q, a, func(l *bands.Layer) (any, error) {
+		rows, total, err := bands.Table(r.Context(), a.Index, l, by, bands.Select(a.Index, moment, axis, x0, x1))
 		if err != nil {
 			return nil, err
 		}
@@ -133,8 +133,8 @@ const (
 	maxNodes   = 10000
 )
 
-func (v *Viewer) flame(r *http.Request, q *request.Query) (answer, error) {
-	a, err := v.asked(q)
+func flame(s *session, r *http.Request, q *request.Query) (answer, error) {
+	a, err := s.asked(q)
 	if err != nil {
 		return answer{}, err
 	}
@@ -150,8 +150,8 @@ func (v *Viewer) flame(r *http.Request, q *request.Query) (answer, error) {
 	if a.track != nil && !q.Has("moment") {
 		moment = a.about.Peak.Moment
 	}
-	return v.respond(r, q, a, func(l *bands.Layer) (any, error) {
-		root, err := a.Flame(r.Context(), l, a.Select(moment, axis, x0, x1), lifetimes, n)
+	return s.respond(r, q, a, func(l *bands.Layer) (any, error) {
+		root, err := bands.Flame(r.Context(), a.Index, l, bands.Select(a.Index, moment, axis, x0, x1), lifetimes, n)
 		if err != nil {
 			return nil, err
 		}
@@ -219,8 +219,8 @@ type segmentJSON struct {
 	Blocks [][8]int64 `json:"blocks"`
 }
 
-func (v *Viewer) segments(r *http.Request, q *request.Query) (answer, error) {
-	a, err := v.asked(q)
+func segments(s *session, r *http.Request, q *request.Query) (answer, error) {
+	a, err := s.asked(q)
 	if err != nil {
 		return answer{}, err
 	}
@@ -232,8 +232,8 @@ func (v *Viewer) segments(r *http.Request, q *request.Query) (answer, error) {
 	case width < least:
 		q.Fail("width=%d: want a number from %d to %d", width, least, most)
 	}
-	return v.respond(r, q, a, func(l *bands.Layer) (any, error) {
-		m := a.Map(l, moment, maxSegments, width, maxBlocks)
+	return s.respond(r, q, a, func(l *bands.Layer) (any, error) {
+		m := bands.MapOf(a.Index, l, moment, maxSegments, width, maxBlocks)
 		out := mapJSON{Reserved: m.Reserved, Live: m.Live, Pending: m.Pending, Known: m.Known, Segments: []segmentJSON{}}
 		out.More.Segments, out.More.Bytes = m.More, m.MoreBytes
 		if m.Known {

@@ -19,9 +19,9 @@ const (
 // tileMagic begins a tile: "GMT1".
 const tileMagic = 0x31544d47
 
-// tile answers what a view shows, in a form that a script reads without parsing: see encodeTile.
-func (v *Viewer) tile(r *http.Request, q *request.Query) (answer, error) {
-	a, err := v.asked(q)
+// tileOf answers what a view shows, in a form that a script reads without parsing: see encodeTile.
+func tileOf(s *session, r *http.Request, q *request.Query) (answer, error) {
+	a, err := s.asked(q)
 	if err != nil {
 		return answer{}, err
 	}
@@ -36,13 +36,13 @@ func (v *Viewer) tile(r *http.Request, q *request.Query) (answer, error) {
 	case y1 <= y0:
 		q.Fail("y0=%g, y1=%g: want y1 above y0", y0, y1)
 	}
-	return v.respond(r, q, a, func(l *bands.Layer) (any, error) {
+	return s.respond(r, q, a, func(l *bands.Layer) (any, error) {
 		view := bands.View{Columns: a.Columns(axis, x0, x1, columns), Y0: int64(y0), Y1: int64(math.Ceil(y1)), Rows: rows}
 		t, err := l.Tile(r.Context(), view)
 		if err != nil {
 			return nil, err
 		}
-		return a.encodeTile(t, rows, [4]float64{x0, x1, y0, y1}), nil
+		return encodeTile(a.track, t, rows, [4]float64{x0, x1, y0, y1}), nil
 	})
 }
 
@@ -50,7 +50,7 @@ func (v *Viewer) tile(r *http.Request, q *request.Query) (answer, error) {
 // floats; then arrays of 64-bit floats: level and passed bytes of each column, offset and bytes of each item; then arrays of 32-bit
 // numbers: moment and passed of each column, from, to, count, id, line and kind of each item. Each array begins at a multiple
 // of 8 bytes.
-func (t *track) encodeTile(tile *bands.Tile, rows int, view [4]float64) []byte {
+func encodeTile(t *track, tile *bands.Tile, rows int, view [4]float64) []byte {
 	n, items := len(tile.Moments), len(tile.Items)
 	w := tileWriter{make([]byte, 0, 48+8*(2*n+2*items)+4*(2*n+6*items)+8*8)}
 	w.u32(tileMagic)
@@ -123,8 +123,8 @@ type curveJSON struct {
 	Reserved  []*int64 `json:"reserved"`
 }
 
-func (v *Viewer) curve(r *http.Request, q *request.Query) (answer, error) {
-	a, err := v.asked(q)
+func curve(s *session, r *http.Request, q *request.Query) (answer, error) {
+	a, err := s.asked(q)
 	if err != nil {
 		return answer{}, err
 	}
@@ -133,7 +133,7 @@ func (v *Viewer) curve(r *http.Request, q *request.Query) (answer, error) {
 	if n < 1 {
 		q.Fail("columns=%d: want at least 1", n)
 	}
-	return v.respond(r, q, a, func(l *bands.Layer) (any, error) {
+	return s.respond(r, q, a, func(l *bands.Layer) (any, error) {
 		var out curveJSON
 		for _, c := range a.Columns(axis, x0, x1, n) {
 			m := l.Highest(c.From, c.To)

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/bands"
@@ -78,37 +77,6 @@ func deviceName(s *snapshot.Snapshot) string {
 	return fmt.Sprintf("%s:%d", cmp.Or(s.Device, "device"), s.Ordinal)
 }
 
-func notFound(format string, args ...any) error {
-	return fmt.Errorf("%w: %w", errNotFound, fmt.Errorf(format, args...))
-}
-
-// trackOf returns the track that a request names.
-func (v *Viewer) trackOf(q *request.Query) (*track, error) {
-	word := q.Text("track")
-	fileWord, trackWord, _ := strings.Cut(word, ".")
-	f, err := strconv.ParseUint(fileWord, 10, 31)
-	n, err2 := strconv.ParseUint(trackWord, 10, 31)
-	if err != nil || err2 != nil {
-		q.Fail("track=%q: want the number of a file, a point, and that of one of its tracks, such as 0.0", word)
-		return nil, nil //nolint:nilnil // the query has the error
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if f >= uint64(len(v.files)) {
-		return nil, notFound("there is no file %d", f)
-	}
-	switch of := v.files[f]; {
-	case of.state == stateFailed:
-		return nil, notFound("file %d could not be read", f)
-	case of.state != stateReady:
-		return nil, fmt.Errorf("%w: file %d is still being read", errNotReady, f)
-	case n >= uint64(len(of.tracks)):
-		return nil, notFound("file %d has no track %d", f, n)
-	default:
-		return of.tracks[n], nil
-	}
-}
-
 // momentOf reads a moment of a track.
 func (t *track) momentOf(q *request.Query, name string) uint32 {
 	if t == nil {
@@ -160,7 +128,7 @@ func (t *track) layer(ctx context.Context, f bands.Filter) (*bands.Layer, error)
 	if l := t.kept(key); l != nil {
 		return l, nil
 	}
-	l, err := t.Layer(ctx, f)
+	l, err := bands.NewLayer(ctx, t.Index, f)
 	if err != nil {
 		return nil, err
 	}
@@ -223,41 +191,6 @@ func numbers[T uint16 | uint32](q *request.Query, name string, most uint64) (out
 	return out
 }
 
-// asked is what most requests name: a track, and which of its allocations.
-type asked struct {
-	*track
-	filter bands.Filter
-}
-
-func (v *Viewer) asked(q *request.Query) (asked, error) {
-	t, err := v.trackOf(q)
-	return asked{t, filterOf(q)}, err
-}
-
-// respond calls do with the layer that was asked for, unless a parameter is wrong.
-func (v *Viewer) respond(r *http.Request, q *request.Query, a asked, do func(*bands.Layer) (any, error)) (out answer, err error) {
-	if err := checked(q); err != nil {
-		return answer{}, err
-	}
-	err = v.limited(r.Context(), func() error {
-		l, err := a.layer(r.Context(), a.filter)
-		if err != nil {
-			return err
-		}
-		value, err := do(l)
-		if err != nil {
-			return err
-		}
-		if body, ok := value.([]byte); ok {
-			out = answer{"application/octet-stream", body}
-			return nil
-		}
-		out, err = asJSON(value)
-		return err
-	})
-	return out, err
-}
-
 // trackDetails is what the answer track says besides the track.
 type trackDetails struct {
 	Start       *float64      `json:"start_unix"`
@@ -294,12 +227,12 @@ type sectionJSON struct {
 	End   uint32 `json:"end"`
 }
 
-func (v *Viewer) track(r *http.Request, q *request.Query) (answer, error) {
-	t, err := v.trackOf(q)
+func trackOfFile(s *session, r *http.Request, q *request.Query) (answer, error) {
+	t, err := s.trackOf(q)
 	if err != nil {
 		return answer{}, err
 	}
-	return v.respond(r, q, asked{t, bands.Filter{}}, func(*bands.Layer) (any, error) {
+	return s.respond(r, q, asked{t, bands.Filter{}}, func(*bands.Layer) (any, error) {
 		t.mu.Lock()
 		d := t.details
 		t.mu.Unlock()
@@ -332,9 +265,9 @@ func (t *track) describe(ctx context.Context) (*trackDetails, error) {
 		d.Start = &start
 	}
 	from, to := t.Range(bands.ByEvent)
-	s := t.Select(t.about.Peak.Moment, bands.ByEvent, from, to)
+	s := bands.Select(t.Index, t.about.Peak.Moment, bands.ByEvent, from, to)
 	for _, by := range []bands.Key{bands.ByKind, bands.ByLine} {
-		rows, _, err := t.Table(ctx, t.All, by, s)
+		rows, _, err := bands.Table(ctx, t.Index, t.All, by, s)
 		if err != nil {
 			return nil, err
 		}
@@ -368,7 +301,7 @@ func (t *track) moments(d *trackDetails) {
 	for _, m := range t.Dump.Marks {
 		names[m.Seq] = printable(m.CallSite.String())
 	}
-	for e := range t.Notes() {
+	for e := range bands.Notes(t.Index) {
 		at := markJSON{Moment: e.Moment, Seconds: t.secondsAt(e.Moment)}
 		switch e.Action {
 		case mem.OutOfMemory:
@@ -382,7 +315,7 @@ func (t *track) moments(d *trackDetails) {
 		}
 	}
 	d.OOMs, d.Marks = d.OOMs[max(0, len(d.OOMs)-maxMoments):], d.Marks[max(0, len(d.Marks)-maxMoments):]
-	for _, s := range t.Sections(maxSections) {
+	for _, s := range bands.Sections(t.Index, maxSections) {
 		d.Sections = append(d.Sections, sectionJSON{printable(s.Name), s.Begin, s.End})
 	}
 }

@@ -1,11 +1,8 @@
 package viewer
 
 import (
-	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -17,29 +14,13 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/live/internal/request"
 )
 
-// route makes the answer to a request. It reads all parameters before it does anything.
-type route func(r *http.Request, q *request.Query) (answer, error)
-
-// answer is the body of a response.
-type answer struct {
-	contentType string
-	body        []byte
+// routes are below /api/.
+var routes = map[string]route{
+	"state": state, "early": earlyTable, "names": lineNames,
+	"track": trackOfFile, "curve": curve, "tile": tileOf, "bands": bandsAt,
+	"allocation": allocation, "allocations": allocations, "stack": stackOf,
+	"segments": segments, "flame": flame, "table": table,
 }
-
-func (v *Viewer) setRoutes() {
-	v.routes = map[string]route{
-		"state": v.state, "early": v.earlyTable, "names": v.lineNames,
-		"track": v.track, "curve": v.curve, "tile": v.tile, "bands": v.bandsAt,
-		"allocation": v.allocation, "allocations": v.allocations, "stack": v.stack,
-		"segments": v.segments, "flame": v.flame, "table": v.table,
-	}
-}
-
-// The errors of requests.
-var (
-	errNotReady = errors.New("not ready")
-	errNotFound = errors.New("not found")
-)
 
 // serve answers who has the token. The page itself may be asked for with the token in its address: that sets the cookie, and
 // leads to the page without it, so that the token does not stay in the browser's history.
@@ -68,7 +49,7 @@ func (v *Viewer) serve(w http.ResponseWriter, r *http.Request) {
 		v.servePage(w, r)
 		return
 	}
-	do, ok := v.routes[name]
+	do, ok := routes[name]
 	if !ok {
 		http.Error(w, fmt.Sprintf("no route %q here", name), http.StatusNotFound)
 		return
@@ -125,7 +106,7 @@ func (v *Viewer) isToken(text string) bool {
 func (v *Viewer) answer(w http.ResponseWriter, r *http.Request, do route) {
 	q := request.New(r)
 	_ = q.List(tokenParameter, 1)
-	a, err := do(r, q)
+	a, err := do(v.session, r, q)
 	if err != nil {
 		http.Error(w, err.Error(), codeOf(err))
 		return
@@ -138,50 +119,4 @@ func (v *Viewer) answer(w http.ResponseWriter, r *http.Request, do route) {
 	// A client that reads nothing ends; a test's writer has no deadline.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute))
 	_, _ = w.Write(a.body)
-}
-
-func codeOf(err error) int {
-	switch {
-	case errors.Is(err, errNotFound):
-		return http.StatusNotFound
-	case errors.Is(err, errNotReady):
-		return http.StatusConflict
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return http.StatusServiceUnavailable
-	case errors.As(err, new(*wrongError)):
-		return http.StatusBadRequest
-	}
-	return http.StatusInternalServerError
-}
-
-// wrongError is the error of a wrong request.
-type wrongError struct{ error }
-
-func (w *wrongError) Unwrap() error { return w.error }
-
-// checked returns the error of the parameters.
-func checked(q *request.Query) error {
-	if err := q.Err(); err != nil {
-		return &wrongError{err}
-	}
-	return nil
-}
-
-func wrong(format string, args ...any) error { return &wrongError{fmt.Errorf(format, args...)} }
-
-// limited makes an answer while it holds one of the places for that.
-func (v *Viewer) limited(ctx context.Context, do func() error) error {
-	select {
-	case v.making <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	defer func() { <-v.making }()
-	return do()
-}
-
-// asJSON returns a value as an answer.
-func asJSON(value any) (answer, error) {
-	body, err := json.Marshal(value)
-	return answer{"application/json", body}, err
 }
