@@ -95,6 +95,10 @@ func (s *story) step() {
 		s.pass()
 	case b != nil && n < 8:
 		s.free(b)
+	case b == nil && n == 10: // a buffer whose alloc is not in the file
+		size := 1 + int64(s.IntN(3000))
+		s.add("free_completed", addr, size, nil)
+		s.see(mem.Freed, addr, rounded(size))
 	case n == 8:
 		s.add("oom", 0, 1<<40, map[string]any{"device_free": 1})
 		s.see(mem.OutOfMemory, 0, 0)
