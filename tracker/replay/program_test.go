@@ -56,6 +56,14 @@ func TestAFreeThatIsMissing(t *testing.T) {
 	assert.NotContains(t, got.String(), "events are missing")
 }
 
+// TestFreesThatAreMissing: each buffer without a free counts once, whether another took its address or the history ended.
+func TestFreesThatAreMissing(t *testing.T) {
+	got := ran(t, history(t, 1000, of(mem.Allocated, a, 20*m), of(mem.Allocated, b, 8*m), of(mem.Allocated, a, 10*m), of(mem.Freed, b, 8*m)), replay.Config{})
+	require.NotNil(t, got.Gap())
+	assert.EqualValues(t, 2, got.Gap().Buffers)
+	assert.Equal(t, 30*m, got.Gap().Bytes)
+}
+
 // TestAFailureIsNumberedInTheProgram, whose first events the history does not have.
 func TestAFailureIsNumberedInTheProgram(t *testing.T) {
 	got := ran(t, history(t, 1000, of(mem.Allocated, a, 20*m), of(mem.Freed, a, 20*m), of(mem.Allocated, b, 40*m), of(mem.Freed, b, 40*m)), replay.Config{Memory: 30 * m})
