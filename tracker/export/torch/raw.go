@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/internal/plain"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 )
 
 // raw is a memory snapshot as PyTorch's file has it: every part of every version
@@ -141,7 +142,7 @@ func (s *raw) poolAt(v plain.Value) (id poolID) {
 	return id
 }
 
-func (s *raw) stackAt(v plain.Value, k plain.Key) (*callStack, error) {
+func (s *raw) stackAt(v plain.Value, k plain.Key) (tables.StackID, error) {
 	frames, _ := s.Get(v, k)
 	return s.stack(frames)
 }
@@ -241,7 +242,7 @@ type rawEvent struct {
 	free     int64 // free bytes of the device at an oom; -1 if unknown
 	stream   int64
 	micros   int64 // microseconds since 1970; 0 if unknown, as before PyTorch 2.1
-	stack    *callStack
+	stack    tables.StackID
 	category string // category of PyTorch's memory profiler; "" if none
 	compile  string // the function of torch.compile that it belongs to; "" if there is none
 	metadata plain.Value
@@ -394,7 +395,7 @@ type rawSegment struct {
 	kind        string // "small", "large"
 	pool        poolID
 	expandable  bool
-	stack       *callStack
+	stack       tables.StackID
 	blocks      plain.Value
 	description string // for error messages
 }
@@ -405,7 +406,7 @@ type rawBlock struct {
 	size      int64 // bytes
 	requested int64 // bytes; size where the file has none
 	state     blockState
-	stack     *callStack
+	stack     tables.StackID
 	value     plain.Value // the dict
 }
 

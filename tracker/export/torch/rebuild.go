@@ -219,21 +219,21 @@ func (r *rebuilder) event(e *rawEvent) error {
 	case "free_completed", "free":
 		return r.free(e, entry)
 	case "segment_alloc", "segment_map":
-		entry.Action, entry.Stack = mem.SegmentAllocated, e.stack.id
+		entry.Action, entry.Stack = mem.SegmentAllocated, e.stack
 		r.private(e.pool)
 	case "segment_free", "segment_unmap":
-		entry.Action, entry.Stack = mem.SegmentFreed, e.stack.id
+		entry.Action, entry.Stack = mem.SegmentFreed, e.stack
 		r.private(e.pool)
 	case "oom":
 		oom := *e
 		r.oom, r.oomAt = &oom, len(r.entries)
-		entry.Action, entry.Ptr, entry.Stack = mem.OutOfMemory, 0, e.stack.id
+		entry.Action, entry.Ptr, entry.Stack = mem.OutOfMemory, 0, e.stack
 	case "snapshot":
 		number := r.mark(e)
 		if number < 0 {
 			return nil
 		}
-		entry.Action, entry.Ptr, entry.Stack, entry.Allocated = mem.Marked, 0, e.stack.id, alloc.Bytes(number)
+		entry.Action, entry.Ptr, entry.Stack, entry.Allocated = mem.Marked, 0, e.stack, alloc.Bytes(number)
 	case freeRequested:
 		entry.Action = mem.FreeRequested
 		if i, ok := r.open[e.addr]; ok {
@@ -288,11 +288,11 @@ func (r *rebuilder) alloc(e *rawEvent, entry tables.EventEntry) error {
 		r.oom = nil // the program went on
 	}
 	about := r.ofEvent(e)
-	site, tensor, err := r.site(e.stack.id, entry.Stream, about, e.size)
+	site, tensor, err := r.site(e.stack, entry.Stream, about, e.size)
 	if err != nil {
 		return err
 	}
-	entry.Action, entry.Allocated, entry.Tensor, entry.Stack = mem.Allocated, e.rounded(), tensor, e.stack.id
+	entry.Action, entry.Allocated, entry.Tensor, entry.Stack = mem.Allocated, e.rounded(), tensor, e.stack
 	entry.Section = uint16(r.sites[site].Section)
 	r.sites[site].Total++
 	if before, ok := r.open[e.addr]; ok {
@@ -331,8 +331,8 @@ func (r *rebuilder) free(e *rawEvent, entry tables.EventEntry) error {
 
 // freedAt notes the stack of the next entry, a free.
 func (r *rebuilder) freedAt(e *rawEvent, entry tables.EventEntry) {
-	if e.stack.id != 0 && e.stack.id != entry.Stack {
-		r.frees = append(r.frees, tables.FreeEntry{Seq: uint64(len(r.entries)), Stack: e.stack.id})
+	if e.stack != 0 && e.stack != entry.Stack {
+		r.frees = append(r.frees, tables.FreeEntry{Seq: uint64(len(r.entries)), Stack: e.stack})
 	}
 }
 
@@ -559,6 +559,6 @@ func (r *rebuilder) hostBlock(v plain.Value) error {
 }
 
 func (r *rebuilder) addFinal(piece *alloc.Block, b *rawBlock, stream uint8) error {
-	r.ends = append(r.ends, finalBuffer{Block: piece, value: b.value, stack: b.stack.id, entry: -1, stream: stream})
+	r.ends = append(r.ends, finalBuffer{Block: piece, value: b.value, stack: b.stack, entry: -1, stream: stream})
 	return r.Use(finalBytes)
 }

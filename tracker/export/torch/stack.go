@@ -1,7 +1,6 @@
 package torch
 
 import (
-	"encoding/binary"
 	"fmt"
 	"unsafe"
 
@@ -12,27 +11,17 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 )
 
-// callStack is a distinct call stack of a file.
-type callStack struct {
-	id     tables.StackID
-	frames mem.Stack
-	site   mem.Frame
-}
-
 // stackReader makes each stack and each frame once, however often the file has them.
 type stackReader struct {
-	table                *tables.StackTable
+	table                *tables.PackedStacks
 	data                 *plain.Data
-	frames               []mem.Frame
-	ranks                []callsite.Rank
+	ranks                []callsite.Rank // of the frames
 	frameIDs             map[mem.Frame]uint32
-	ofDict               []uint32              // by the number of their dicts, one more than the ID of the frame; 0 if it was not read yet
-	stacks               map[string]*callStack // by the IDs of their frames
-	ofList               []*callStack          // by the number of their lists: see plain.Data.Same
-	none                 *callStack
+	ofDict               []uint32         // by the number of a dict, one more than that of its frame; 0 if it was not read yet
+	ofList               []tables.StackID // by the number of a list, see plain.Data.Same; 0 if it was not read yet
 	name, filename, line plain.Key
 	rule                 callsite.Rule
-	id                   []byte
+	numbers              []uint32
 }
 
 // maxFrames bounds a stack. PyTorch's have up to 150 frames; what is left out are
@@ -41,61 +30,46 @@ const maxFrames = 1024
 
 // The memory that frames take, in bytes, as plain.Data.Use counts it.
 const (
-	frameBytes    = 40  // for a frame in a stack
+	placeBytes    = 4   // of a frame in a stack
 	newFrameBytes = 160 // with its places in tables
-	newStackBytes = 160
+	newStackBytes = 100
 )
 
 func newStackReader(data *plain.Data) stackReader {
 	return stackReader{
-		table: new(tables.StackTable), data: data, none: new(callStack),
-		frameIDs: make(map[mem.Frame]uint32),
-		stacks:   make(map[string]*callStack),
-		name:     data.Key("name"), filename: data.Key("filename"), line: data.Key("line"),
+		table: new(tables.PackedStacks), data: data, frameIDs: make(map[mem.Frame]uint32),
+		name: data.Key("name"), filename: data.Key("filename"), line: data.Key("line"),
 		rule: callsite.Rule{Go: callsite.GoLibraries},
 	}
 }
 
-// stack returns the stack of a list of frames; the empty one of other values.
-func (r *stackReader) stack(list plain.Value) (*callStack, error) {
+// stack returns the stack of a list of frames; 0, the unknown one, of other values.
+func (r *stackReader) stack(list plain.Value) (tables.StackID, error) {
 	same, ok := r.data.Same(list)
 	if !ok || r.data.Len(list) == 0 {
-		return r.none, nil
+		return 0, nil
 	}
-	if same < len(r.ofList) && r.ofList[same] != nil {
+	if same < len(r.ofList) && r.ofList[same] != 0 {
 		return r.ofList[same], nil
 	}
-	frames := r.data.List(list)
-	r.id = r.id[:0]
-	for _, v := range frames[:min(len(frames), maxFrames)] {
-		id, err := r.frame(v)
+	r.numbers = r.numbers[:0]
+	for i := range min(r.data.Len(list), maxFrames) {
+		n, err := r.frame(r.data.Element(list, i))
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
-		r.id = binary.LittleEndian.AppendUint32(r.id, id)
+		r.numbers = append(r.numbers, n)
 	}
-	s, ok := r.stacks[string(r.id)]
-	if !ok {
-		if err := r.data.Use(newStackBytes + int64(len(r.id))/4*(frameBytes+4)); err != nil {
-			return nil, err
+	id, isNew := r.table.Add(r.numbers, func() int {
+		i, _ := callsite.Find(len(r.numbers), func(i int) callsite.Rank { return r.ranks[r.numbers[i]] })
+		return i
+	})
+	if isNew {
+		if err := r.data.Use(newStackBytes + int64(len(r.numbers))*placeBytes); err != nil {
+			return 0, err
 		}
-		s = r.newStack()
-		r.stacks[string(r.id)] = s
 	}
-	return s, setAt(r, &r.ofList, same, s)
-}
-
-func (r *stackReader) newStack() *callStack {
-	s := &callStack{frames: make(mem.Stack, len(r.id)/4)}
-	at := func(i int) uint32 { return binary.LittleEndian.Uint32(r.id[4*i:]) }
-	for i := range s.frames {
-		s.frames[i] = r.frames[at(i)]
-	}
-	if i, _ := callsite.Find(len(s.frames), func(i int) callsite.Rank { return r.ranks[at(i)] }); i >= 0 {
-		s.site = s.frames[i]
-	}
-	s.id = r.table.Add(s.frames, s.site)
-	return s
+	return id, setAt(r, &r.ofList, same, id)
 }
 
 func (r *stackReader) frame(v plain.Value) (uint32, error) {
@@ -113,8 +87,7 @@ func (r *stackReader) frame(v plain.Value) (uint32, error) {
 	f := mem.Frame{Function: bounded.Name(r.data.Str(name)), File: bounded.Name(r.data.Str(filename)), Line: int(line)}
 	id, ok := r.frameIDs[f]
 	if !ok {
-		id = uint32(len(r.frames))
-		r.frames = append(r.frames, f)
+		id = r.table.AddFrame(f)
 		r.ranks = append(r.ranks, r.rule.Rank(f.Function, f.File))
 		r.frameIDs[f] = id
 		// Frames may share their names, but each line of code gets a text with both.

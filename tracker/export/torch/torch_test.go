@@ -240,18 +240,18 @@ func TestReadTakesEveryPart(t *testing.T) {
 		}
 		const base = 0x7F1000000000
 		frames := segments[0].stack
-		assert.Len(t, frames.frames, 4)
+		assert.Len(t, s.table.Stack(frames), 4)
 		assert.Equal(t, []rawSegment{
 			{address: base, total: 20 << 20, kind: "large", stack: frames},
-			{device: 1, address: base, total: 5 << 30, kind: "large", pool: poolID{0, 1}, expandable: true, stack: s.none},
+			{device: 1, address: base, total: 5 << 30, kind: "large", pool: poolID{0, 1}, expandable: true},
 		}, segments)
 		assert.Equal(t, []rawBlock{
 			{address: base, size: 8 << 20, requested: 8<<20 - 100, state: allocated, stack: frames},
 			{address: base + 8<<20, size: 1 << 20, requested: 1 << 20, state: allocated, stack: frames},
-			{address: base + 9<<20, size: 11 << 20, stack: s.none},
+			{address: base + 9<<20, size: 11 << 20},
 			{address: base, size: 5 << 30, requested: 5<<30 - 8, state: allocated, stack: blocks[3].stack},
 		}, blocks)
-		assert.Equal(t, frames.frames[1:], blocks[3].stack.frames)
+		assert.Equal(t, s.table.Stack(frames)[1:], s.table.Stack(blocks[3].stack))
 
 		var events []rawEvent
 		for e, err := range s.events(0) {
