@@ -99,21 +99,24 @@ func newPickle(r *bounded.Reader) *pickle {
 
 func readPickle(p *pickle) (*Data, Value, error) {
 	for stop := false; !stop; {
-		if err := p.makeRoom(); err != nil {
-			return nil, Value{}, err
-		}
 		text, size := p.window()
 		if size == 0 {
 			_, err := p.r.Peek(1)
 			return nil, Value{}, torn(err)
 		}
-		n, other, err := p.common(text, size)
+		n, other, err := 0, false, p.makeRoom()
+		if err == nil {
+			n, other, err = p.common(text, size)
+		}
 		start := p.r.Offset() + int64(n)
 		if err == nil {
 			err = p.r.Discard(n)
 		}
 		if err == nil && other {
 			stop, err = p.other()
+		}
+		if limit, ok := errors.AsType[*bounded.LimitError](err); ok && limit.Memory {
+			limit.Read = start + 1 // the window was not counted yet
 		}
 		if err != nil {
 			return nil, Value{}, fmt.Errorf("at byte %d: %w", start, err)

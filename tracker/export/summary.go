@@ -23,16 +23,24 @@ type rowKey struct {
 
 // Summary sums the usage up by one property, for a Compare by the same property. It has no rows, so
 // it is small: keep this when there are many processes.
-func (u *Usage) Summary(by, of string) *Usage {
+func (u *Usage) Summary(by, of string) *Usage { return u.summary(by, of, false) }
+
+// HostSummary is Summary for the host's memory.
+func (u *Usage) HostSummary(by, of string) *Usage { return u.summary(by, of, true) }
+
+func (u *Usage) summary(by, of string, host bool) *Usage {
+	if by == "path" { // which needs the stacks
+		u.Fill()
+	}
 	index := make(map[rowKey]int)
 	var keys []unique.Handle[rowKey]
 	var sums []mem.Tally
-	for i := range u.Rows {
-		t := u.Rows[i].tally(of)
+	for row := range u.Each(host) {
+		t := row.tally(of)
 		if t.IsZero() {
 			continue
 		}
-		key := u.Rows[i].key(by, t)
+		key := row.key(by, t)
 		at, known := index[key]
 		if !known {
 			at = len(keys)

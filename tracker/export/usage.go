@@ -3,6 +3,7 @@ package export
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"time"
 	"unique"
@@ -24,8 +25,53 @@ type Usage struct {
 	Rows   []Row           `json:"rows"`                // device memory
 	Host   []Row           `json:"host_rows,omitempty"` // host memory, which counts in no total of the device
 
+	deferred *Deferred // makes the rows; nil if they are there
+
 	keys []unique.Handle[rowKey] // of a summary, which has no rows. It may be shared with others: do not write
 	sums []mem.Tally             // by key; not nil in a summary
+}
+
+// Deferred makes the rows of a usage when they are first needed: a recording can have a million.
+type Deferred struct {
+	// Each yields the rows of device memory or of the host's without their stacks, in any order. Several of them may be one
+	// row of the usage.
+	Each func(host bool) iter.Seq[*Row]
+	// Rows returns the rows.
+	Rows func() (device, host []Row)
+}
+
+// Defer returns a usage without rows, which Fill adds. The other fields are those of u.
+func Defer(u Usage, rows Deferred) *Usage {
+	u.Rows, u.Host, u.deferred = nil, nil, &rows
+	return &u
+}
+
+// Fill adds the rows of a usage that was read without them; it does nothing to any other. It returns u.
+func (u *Usage) Fill() *Usage {
+	if d := u.deferred; d != nil {
+		u.deferred = nil
+		u.Rows, u.Host = d.Rows()
+	}
+	return u
+}
+
+// Each iterates over the rows of device memory or of the host's. For a usage without rows, they have no stacks, are in any
+// order, and several of them may be one row.
+func (u *Usage) Each(host bool) iter.Seq[*Row] {
+	if u.deferred != nil {
+		return u.deferred.Each(host)
+	}
+	rows := u.Rows
+	if host {
+		rows = u.Host
+	}
+	return func(yield func(*Row) bool) {
+		for i := range rows {
+			if !yield(&rows[i]) {
+				return
+			}
+		}
+	}
 }
 
 // Row is the memory of one call stack, kind, shape, dtype and section. Words are those of the
@@ -69,6 +115,44 @@ func FromDump(r *snapshot.Dump) *Usage {
 		u.Rows, u.Host = append(u.Rows, more.Rows...), append(u.Host, more.Host...)
 	}
 	return u
+}
+
+// DeferDump returns what FromDump does, without rows until they are needed.
+func DeferDump(d *snapshot.Dump) *Usage {
+	u := Usage{Time: d.Snapshot.Time, Origin: d.Snapshot.Origin}
+	if len(d.Others) == 0 {
+		u.Device = Device(d.Snapshot)
+	}
+	return Defer(u, Deferred{
+		Each: func(host bool) iter.Seq[*Row] { return func(yield func(*Row) bool) { eachOf(d, host, yield) } },
+		Rows: func() (device, host []Row) {
+			filled := FromDump(d)
+			return filled.Rows, filled.Host
+		},
+	})
+}
+
+// eachOf yields the rows of a dump and its others, as Deferred.Each does. It reports whether to go on.
+func eachOf(d *snapshot.Dump, host bool, yield func(*Row) bool) bool {
+	device := Device(d.Snapshot)
+	for site := range d.Snapshot.Sums() {
+		row := rowOf(site.Group, site.Place, device)
+		row.Totals = site.Totals
+		if labels.OnHost(row.Memory) == host && !yield(&row) {
+			return false
+		}
+	}
+	if rest := tables.Of(&d.Snapshot.Tables).LeftOut.Unsited; !host && rest != (tables.Totals{}) {
+		if !yield(&Row{Device: device, Totals: snapshot.Totals(rest)}) {
+			return false
+		}
+	}
+	for _, other := range d.Others {
+		if !eachOf(other, host, yield) {
+			return false
+		}
+	}
+	return true
 }
 
 // Device names the snapshot's device: "Simulated GPU [0]".

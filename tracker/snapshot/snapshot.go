@@ -158,6 +158,21 @@ func (s *Snapshot) CallSites() iter.Seq[CallSiteStats] {
 	}
 }
 
+// Sums iterates over the call sites in any order, without their stacks: of Place only CallSite, Section and Stream are set.
+// For a recording with many call stacks this takes far less time and memory than CallSites.
+func (s *Snapshot) Sums() iter.Seq[CallSiteStats] {
+	t := tables.Of(&s.Tables)
+	return func(yield func(CallSiteStats) bool) {
+		for i := range int32(len(t.Sites) + len(t.Retired)) {
+			site, place := s.callSite(i), s.placeOf(i)
+			site.Place = Place{Section: t.Sections[place.Section], Stream: tables.StreamOf(t.Streams, s.streamOf(i)), CallSite: t.Stacks.Site(place.Stack)}
+			if !yield(site) {
+				return
+			}
+		}
+	}
+}
+
 // callSite returns the call site of an index in the tables, those of Sites first, without its Place.
 func (s *Snapshot) callSite(i int32) CallSiteStats {
 	t := tables.Of(&s.Tables)

@@ -72,7 +72,7 @@ var zeros = []any{
 	new(tracker.Buffer), new(tracker.Config), new(tracker.MemTracker), new(tracker.OutOfMemoryError),
 	new(tracker.Section), new(tracker.SectionConfig),
 	new(attach.Config), new(attach.DriverUse), new(attach.Source), new(attach.Watcher),
-	new(export.Line), new(export.Row), new(export.Usage),
+	new(export.Line), new(export.Row), new(export.Usage), new(export.Deferred),
 	new(files.File),
 	new(otlp.Config), new(otlp.Pusher), new(otlp.Stats),
 	new(viewer.Config), new(viewer.Progress), new(viewer.Source), new(viewer.Viewer),

@@ -65,7 +65,18 @@ func ReadFileWithin(path string, limit alloc.Bytes) (*File, error) {
 }
 
 // Read reads a file, packed by gzip or not. The errors are those of ReadFile, without the name.
-func Read(in io.Reader) (*File, error) {
+func Read(in io.Reader) (*File, error) { return filled(ReadDeferred(in)) }
+
+// filled adds the rows to the usage of a file.
+func filled(f *File, err error) (*File, error) {
+	if err == nil {
+		f.Usage.Fill()
+	}
+	return f, err
+}
+
+// ReadDeferred is Read for who may not need the rows of the usage: of a file with a dump, Usage.Fill adds them.
+func ReadDeferred(in io.Reader) (*File, error) {
 	r, head, err := begin(in)
 	if err != nil {
 		return nil, err
@@ -75,7 +86,10 @@ func Read(in io.Reader) (*File, error) {
 
 // ReadAs reads a file as one of a kind, such as "dump" or "pytorch-snapshot", whatever it begins with. The kinds have the
 // names that the page "gpumemtrack help inputs" lists. The errors are those of Read, and one of a name that it does not list.
-func ReadAs(in io.Reader, kind string) (*File, error) {
+func ReadAs(in io.Reader, kind string) (*File, error) { return filled(ReadDeferredAs(in, kind)) }
+
+// ReadDeferredAs is to ReadAs what ReadDeferred is to Read.
+func ReadDeferredAs(in io.Reader, kind string) (*File, error) {
 	k, err := inputs.ByName(kind)
 	if err != nil {
 		return nil, err
@@ -148,7 +162,7 @@ func unknown(head []byte) error {
 }
 
 func readTorch(r io.Reader) (*File, error) {
-	d, usage, err := torch.Read(r)
+	d, usage, err := torch.ReadDump(r)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +251,8 @@ func readSnapshot(r io.Reader) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{Format: "snapshot", Usage: export.FromSnapshot(s), Dump: &snapshot.Dump{Snapshot: s}}, nil
+	d := &snapshot.Dump{Snapshot: s}
+	return &File{Format: "snapshot", Usage: export.DeferDump(d), Dump: d}, nil
 }
 
 func readDump(r io.Reader) (*File, error) {
@@ -245,5 +260,5 @@ func readDump(r io.Reader) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{Format: "dump", Usage: export.FromDump(d), Dump: d}, nil
+	return &File{Format: "dump", Usage: export.DeferDump(d), Dump: d}, nil
 }

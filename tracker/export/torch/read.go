@@ -14,7 +14,6 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/plain"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -46,6 +45,15 @@ import (
 // The memory that Read takes grows with the file, up to 1 GiB; beyond that it returns an error. It
 // keeps the innermost 1024 frames of a stack.
 func Read(r io.Reader) (*snapshot.Dump, *export.Usage, error) {
+	d, u, err := ReadDump(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	return d, u.Fill(), nil
+}
+
+// ReadDump is Read with a usage that gets its rows by its method Fill, when they are needed.
+func ReadDump(r io.Reader) (*snapshot.Dump, *export.Usage, error) {
 	c, err := read(r)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read PyTorch snapshot: %w", err)
@@ -86,7 +94,7 @@ func read(r io.Reader) (*contents, error) {
 		}
 		dumps = append(dumps, d)
 	}
-	c.Usage = in.usage(dumps)
+	c.Usage = in.named().usage(dumps)
 	c.Dump = fullest(dumps)
 	return &c, nil
 }
@@ -334,90 +342,4 @@ func kindNamed(category string) string {
 		}
 	}
 	return category
-}
-
-// usage sums the devices up by call stack, kind, section, stream and the size of each buffer.
-func (in *source) usage(dumps []*snapshot.Dump) *export.Usage {
-	u := &export.Usage{Origin: in.origin}
-	type key struct {
-		stack  lines.StackID
-		site   mem.Frame
-		device int
-		kind   mem.Kind
-		dtype  alloc.DType
-		memory alloc.Memory
-		shape  string
-		path   string
-		stream alloc.Stream
-		each   alloc.Bytes
-	}
-	rows := make(map[key]*export.Row)
-	var order []*export.Row
-	for _, d := range dumps {
-		if d.Snapshot.Time.After(u.Time) {
-			u.Time = d.Snapshot.Time
-		}
-		for site := range d.Snapshot.CallSites() {
-			k := key{lines.Identify(site.Stack), site.CallSite, d.Snapshot.Ordinal, site.Kind, 0, site.Memory, "", site.Section, site.Stream, 0}
-			if site.Total.Count > 0 { // the buffers of a call site have one size
-				k.each = site.Total.Bytes / alloc.Bytes(site.Total.Count)
-			}
-			if site.DType.Bits() > 0 {
-				k.dtype, k.shape = site.DType, site.Shape.String()
-			}
-			row, ok := rows[k]
-			if !ok {
-				row = in.row(d.Snapshot, site, k.shape)
-				rows[k], order = row, append(order, row)
-			}
-			row.Live, row.Peak, row.Total = row.Live.Add(site.Live), row.Peak.Add(site.Peak), row.Total.Add(site.Total)
-		}
-	}
-	for _, row := range order {
-		if labels.OnHost(row.Memory) {
-			u.Host = append(u.Host, *row)
-		} else {
-			u.Rows = append(u.Rows, *row)
-		}
-	}
-	in.clearHistory(u, dumps)
-	return u
-}
-
-// row returns a call stack's row, without its amounts.
-func (in *source) row(s *snapshot.Snapshot, site snapshot.CallSiteStats, shape string) *export.Row {
-	row := &export.Row{
-		Stack: site.Stack, CallSite: site.CallSite, Kind: site.Kind.String(), Section: site.Section, Device: in.deviceName(s), Stream: labels.Stream(site.Stream), Shape: shape,
-	}
-	if site.Memory != alloc.UnknownMemory {
-		row.Memory = site.Memory.String()
-	}
-	if site.DType.Bits() > 0 {
-		row.DType = site.DType.String()
-	}
-	if !in.own && site.Kind == "" {
-		row.Kind = "" // not known
-	}
-	return row
-}
-
-// clearHistory zeroes the values that need a history if there is none.
-func (in *source) clearHistory(u *export.Usage, dumps []*snapshot.Dump) {
-	for _, d := range dumps {
-		if len(tables.OfHistory(&d.History).Events) > 0 {
-			return
-		}
-	}
-	for _, rows := range [][]export.Row{u.Rows, u.Host} {
-		for i := range rows {
-			rows[i].Peak, rows[i].Total = mem.Tally{}, mem.Tally{}
-		}
-	}
-}
-
-func (in *source) deviceName(s *snapshot.Snapshot) string {
-	if in.own {
-		return export.Device(s)
-	}
-	return fmt.Sprintf("%s:%d", in.device, s.Ordinal)
 }

@@ -141,13 +141,15 @@ func (in *Input) identify(as string) error {
 
 // File reads the input as a file of memory: a snapshot, dump, profile, or log of an allocator. The error of another kind of
 // file says which command reads it, or where to find what is read.
+//
+// The usage gets its rows by its method Fill, when they are needed.
 func (in *Input) File() (*files.File, error) {
 	var f *files.File
 	var err error
 	if in.as {
-		f, err = files.ReadAs(in.Reader, in.Kind.Name)
+		f, err = files.ReadDeferredAs(in.Reader, in.Kind.Name)
 	} else {
-		f, err = files.Read(in.Reader)
+		f, err = files.ReadDeferred(in.Reader)
 	}
 	if err == nil {
 		f.Usage.Name = in.shown

@@ -78,7 +78,7 @@ func FormatOf(path string) (to Format, ok bool) {
 // Writer returns a function that writes the file in the format. The error says what the file lacks.
 func Writer(f *files.File, to Format, device int) (func(io.Writer) error, error) {
 	if to.usage != nil && device < 0 {
-		return func(w io.Writer) error { return to.usage(w, f.Usage) }, nil
+		return func(w io.Writer) error { return to.usage(w, f.Usage.Fill()) }, nil
 	}
 	if f.Dump == nil {
 		return nil, fmt.Errorf("a %s has sums by call stack only: no single buffers, no segments and no events, which a %s file needs", f.Format, to.end)

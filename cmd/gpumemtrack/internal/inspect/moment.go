@@ -3,7 +3,6 @@ package inspect
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -123,14 +122,17 @@ func atTime(d *snapshot.Dump, at time.Time) (*snapshot.Snapshot, error) {
 // it.
 func named(rows []export.Row, s *snapshot.Snapshot, as *export.Usage) {
 	device := s.Device + ":" + strconv.Itoa(s.Ordinal)
-	if !slices.ContainsFunc(as.Rows, func(r export.Row) bool { return r.Device == device }) {
-		return
-	}
-	for i := range rows {
-		rows[i].Device = device
-		if rows[i].Kind == mem.Kind("").String() {
-			rows[i].Kind = ""
+	for r := range as.Each(false) {
+		if r.Device != device {
+			continue
 		}
+		for i := range rows {
+			rows[i].Device = device
+			if rows[i].Kind == mem.Kind("").String() {
+				rows[i].Kind = ""
+			}
+		}
+		return
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -149,7 +150,7 @@ func readAll(a *cli.App, paths []string, o tableOptions) ([]*export.Usage, []pro
 
 // read sums up the memory of a process.
 func (p *processInfo) read(f *files.File, o tableOptions) (*export.Usage, error) {
-	if len(f.Failures) > 0 && len(f.Usage.Rows) == 0 {
+	if len(f.Failures) > 0 && len(f.Usage.Fill().Rows) == 0 {
 		return nil, fmt.Errorf("the log does not tell what is in use: see what it tells with %s explain", cli.ProgramName)
 	}
 	u, buffers := f.Usage, (*export.Usage)(nil)
@@ -169,26 +170,31 @@ func (p *processInfo) read(f *files.File, o tableOptions) (*export.Usage, error)
 		}
 	}
 	p.devices, p.broken = devices(u), brokenIn(f.Dump)
-	p.host = counted(u.Host, o)
+	p.host = counted(u.Each(true), o)
+	p.lacks = lacks(u.Each(o.host), o.of)
 	its := *u
 	its.Device = deviceOf(u)
-	if o.host {
-		its.Rows = u.Host
-	}
-	p.lacks = lacks(its.Rows, o.of)
-	if o.filter.any() || buffers != nil {
-		p.names = newNameSets()
-		p.names.add(its.Rows)
-		all := counted(its.Rows, o)
-		switch {
-		case buffers != nil && o.host:
-			its.Rows = buffers.Host
-		case buffers != nil:
-			its.Rows = buffers.Rows
+	if !o.filter.any() && buffers == nil {
+		if o.host {
+			return its.HostSummary(o.sumBy(), o.of), nil
 		}
-		its.Rows = o.filter.of(its.Rows)
-		p.filteredOut = all.Sub(counted(its.Rows, o))
+		return its.Summary(o.sumBy(), o.of), nil
 	}
+	its.Fill()
+	if o.host {
+		its.Rows = its.Host
+	}
+	p.names = newNameSets()
+	p.names.add(its.Rows)
+	all := counted(its.Each(false), o)
+	switch {
+	case buffers != nil && o.host:
+		its.Rows = buffers.Host
+	case buffers != nil:
+		its.Rows = buffers.Rows
+	}
+	its.Rows = o.filter.of(its.Rows)
+	p.filteredOut = all.Sub(counted(its.Each(false), o))
 	return its.Summary(o.sumBy(), o.of), nil
 }
 
@@ -205,9 +211,18 @@ func brokenIn(d *snapshot.Dump) (n int64) {
 }
 
 // counted sums up the memory of rows that is asked for.
-func counted(rows []export.Row, o tableOptions) mem.Tally {
-	_, sum := export.Compare(nil, []*export.Usage{{Rows: rows}}, "memory", o.of)
-	return sum.After
+func counted(rows iter.Seq[*export.Row], o tableOptions) (sum mem.Tally) {
+	for r := range rows {
+		switch o.of {
+		case "peak":
+			sum = sum.Add(r.Peak)
+		case "total":
+			sum = sum.Add(r.Total)
+		default:
+			sum = sum.Add(r.Live)
+		}
+	}
+	return sum
 }
 
 // inParallel calls do with 0 to n-1, in as many goroutines as there are processors.
@@ -264,8 +279,10 @@ func processOf(u *export.Usage) (process, time.Time) {
 
 // deviceOf returns the device's name, if there is one.
 func deviceOf(u *export.Usage) string {
-	if u.Device == "" && len(u.Rows) > 0 {
-		return u.Rows[0].Device
+	if u.Device == "" {
+		for r := range u.Each(false) {
+			return r.Device
+		}
 	}
 	return u.Device
 }
@@ -318,7 +335,7 @@ func describe(u *export.Usage, devices []string) string {
 func devices(u *export.Usage) (names []string) {
 	const most = 8
 	seen := make(map[string]bool)
-	for _, r := range u.Rows {
+	for r := range u.Each(false) {
 		if r.Device != "" && !seen[r.Device] {
 			seen[r.Device] = true
 			names = append(names, r.Device)

@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"fmt"
+	"iter"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -166,9 +167,9 @@ func printOmitted(a *cli.App, r *processSet, o tableOptions) {
 
 // lacks reports whether rows do not know what is asked for. Peak and total are never below live
 // memory, so a file that has live memory but neither of them does not know them.
-func lacks(rows []export.Row, of string) bool {
+func lacks(rows iter.Seq[*export.Row], of string) bool {
 	live, asked := false, false
-	for _, r := range rows {
+	for r := range rows {
 		live = live || !r.Live.IsZero()
 		asked = asked || of == "peak" && !r.Peak.IsZero() || of == "total" && !r.Total.IsZero()
 	}
