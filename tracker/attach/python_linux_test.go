@@ -250,6 +250,38 @@ func TestWildPython(t *testing.T) {
 	}
 }
 
+// TestPythonThatIsLoadedLate: a program with --preload allocates before and after it loads Python. Probes take some milliseconds to find that.
+func TestPythonThatIsLoadedLate(t *testing.T) {
+	const code = "import os, sys, sysconfig as c; print(os.path.join(c.get_config_var('LIBDIR'), c.get_config_var('INSTSONAME')), sys.base_prefix)"
+	path := filepath.Join(t.TempDir(), "latepython")
+	out, err := exec.Command(compiler(), "-o", path, "testdata/latepython.c", "-ldl").CombinedOutput()
+	require.NoError(t, err, string(out))
+	here, found := pythonsHere(), false
+	for _, version := range pythonVersions {
+		out, _ := exec.Command(cmp.Or(here[version], "false"), "-c", code).Output()
+		library, home, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+		if _, err := os.Stat(library); err != nil || !strings.Contains(library, ".so") {
+			continue
+		}
+		found = true
+		for _, how := range []string{"global", "local"} {
+			t.Run(version+" "+how, func(t *testing.T) {
+				t.Setenv("PYTHONHOME", home)
+				w := newPreload(t)
+				c := start(t, w, path, library, how)
+				require.True(t, c.out.Scan())
+				w.Sync()
+				require.Empty(t, w.Warnings())
+				require.Len(t, w.Sources(), 1)
+				require.Equal(t, "<string>:2 late|<string>:3 <module>", ofPython(largest(t, w.Sources()[0]).Stack))
+			})
+		}
+	}
+	if !found {
+		t.Skip("no Python here is a library")
+	}
+}
+
 // TestFramesOfNewFunctions: each of the 60 frames of a function that runs for the first time has its name, and each of 60 such functions.
 func TestFramesOfNewFunctions(t *testing.T) {
 	eachPython(t, func(t *testing.T, w *Watcher, _, program string) {

@@ -20,7 +20,7 @@ static const struct raw_layout debug_offsets[] = {
 };
 
 static struct {
-	word (*thread)(void); // returns the address of the current thread's state; NULL if the process runs no Python that is known
+	word (*thread)(void); // set last; returns the address of the current thread's state; NULL if the process runs no Python that is known
 	word (*first)(void);  // the first interpreter
 	struct py_layout layout;
 	word runtime, inside; // addresses: of _PyRuntime, and of the interpreter's code
@@ -63,15 +63,38 @@ static struct raw_layout read_debug_offsets(const struct raw_layout *t, const wo
 		runtime[t->size], runtime[t->bytes]};
 }
 
+static word searched; // objects that had been loaded when the interpreter was looked for
+static int searching; // again
+
+// copy_python_name copies the name of the first library of Python that is loaded.
+static int copy_python_name(struct dl_phdr_info *info, size_t size, void *to) {
+	const char *base = strrchr(info->dlpi_name, '/');
+	(void)size;
+	if (!base || strncmp(base, "/libpython", 10) || strlen(info->dlpi_name) >= PATH_MAX)
+		return 0;
+	strcpy(to, info->dlpi_name);
+	return 1;
+}
+
+// find_interpreter returns in what the functions of the interpreter are looked up. RTLD_DEFAULT does not
+// find what is loaded with RTLD_LOCAL. The library stays loaded from now on: calls lead to it.
+static void *find_interpreter(void) {
+	char name[PATH_MAX];
+	void *library = dl_iterate_phdr(copy_python_name, name) ? dlopen(name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+	return dlsym(RTLD_DEFAULT, "_PyRuntime") ? RTLD_DEFAULT : library;
+}
+
 // find_python looks up the interpreter that the program has loaded.
 static void find_python(void) {
+	__atomic_store_n(&searched, code_at(0).loads, __ATOMIC_RELAXED);
 	const char *(*version)(void);
-	word (*thread)(void);
+	word (*thread)(void), (*known)(void) = NULL;
 	unsigned major, minor;
-	const word *runtime = dlsym(RTLD_DEFAULT, "_PyRuntime");
-	*(void **)&version = dlsym(RTLD_DEFAULT, "Py_GetVersion");
-	*(void **)&thread = dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState");
-	*(void **)&python.first = dlsym(RTLD_DEFAULT, "PyInterpreterState_Head");
+	void *in = find_interpreter();
+	const word *runtime = dlsym(in, "_PyRuntime");
+	*(void **)&version = dlsym(in, "Py_GetVersion");
+	*(void **)&thread = dlsym(in, "PyGILState_GetThisThreadState");
+	*(void **)&python.first = dlsym(in, "PyInterpreterState_Head");
 	if (!runtime || !version || !thread || sscanf(version(), "%u.%u", &major, &minor) != 2)
 		return;
 	python.runtime = (word)runtime;
@@ -79,11 +102,26 @@ static void find_python(void) {
 	word found = major << 8 | minor;
 	for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
 		if (layouts[i].version == found && set_layout(&layouts[i]))
-			python.thread = thread;
+			known = thread;
 	for (size_t i = 0; i < sizeof debug_offsets / sizeof *debug_offsets; i++)
 		if (debug_offsets[i].version == found && !memcmp(runtime, "xdebugpy", 8) && runtime[1] >> 16 == found) {
 			struct raw_layout raw = read_debug_offsets(&debug_offsets[i], runtime);
 			if (set_layout(&raw))
-				python.thread = thread;
+				known = thread;
 		}
+	__atomic_store_n(&python.thread, known, __ATOMIC_RELEASE);
+}
+
+// current_thread returns the address of the state of the current thread of Python; 0 if there is none.
+// The first call waits for the search of another thread. A program may load Python later: if it has
+// loaded objects since the last search, another thread that searches is not waited for.
+static word current_thread(word objects) {
+	pthread_once(&python_once, find_python);
+	word (*thread)(void) = __atomic_load_n(&python.thread, __ATOMIC_ACQUIRE);
+	if (!thread && objects != __atomic_load_n(&searched, __ATOMIC_RELAXED) && !__atomic_exchange_n(&searching, 1, __ATOMIC_ACQUIRE)) {
+		find_python();
+		thread = python.thread;
+		__atomic_store_n(&searching, 0, __ATOMIC_RELEASE);
+	}
+	return thread ? thread() : 0;
 }

@@ -350,10 +350,9 @@ static py_reader *find_reader(void) {
 }
 
 // python_frames takes the frames of the interpreter that this thread is in. Two words for each are
-// what package python decodes.
-static unsigned python_frames(word *to, word *prints) {
-	pthread_once(&python_once, find_python);
-	word thread = python.thread ? python.thread() : 0;
+// what package python decodes. The program has loaded so many objects.
+static unsigned python_frames(word *to, word *prints, word objects) {
+	word thread = current_thread(objects);
 	py_reader *r = thread ? find_reader() : NULL;
 	if (!r)
 		return 0;

@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <link.h>
 #include <poll.h>
 #include <pthread.h>
@@ -245,7 +246,7 @@ static void await_room(void) {
 // they are for: those behind the record with their number, 0 if they could not be sent. It returns 0
 // if that cannot be written either: an event would be named after code that is gone. Hold the lock.
 static int map_again(word objects, word *end) {
-	if (objects == known)
+	if (objects <= known)
 		return 1;
 	await_room();
 	event e = {0};
@@ -307,6 +308,12 @@ static void release(void) {
 
 static void in_child(void);
 
+// stack_code is what code a stack is of.
+struct stack_code {
+	word objects;           // that had been loaded; 0 if that is unknown
+	word prints[PY_FRAMES]; // of the code objects of Python's frames
+};
+
 // tell_codes writes the code objects of an event that are new. A frame whose code object the watcher
 // has no copy of loses its address: another may be there when that is read. Hold the lock.
 static void tell_codes(event *e, const word *prints, word *end) {
@@ -324,12 +331,11 @@ static void tell_codes(event *e, const word *prints, word *end) {
 	}
 }
 
-// emit writes an event. With prints, it has a stack.
-static void emit(event *e, const word *prints, size_t n, uint32_t phase) {
+// emit writes an event, with a stack if it has code.
+static void emit(event *e, const struct stack_code *code, size_t n, uint32_t phase) {
 	int before = errno;
 	if (!*same)
 		in_child();
-	word objects = prints ? code_at(0).loads : 0;
 	if (!take()) {
 		miss();
 		return;
@@ -337,11 +343,11 @@ static void emit(event *e, const word *prints, size_t n, uint32_t phase) {
 	fill(e, phase);
 	word end = 0;
 	if (connected()) {
-		if (objects && !map_again(objects, &end))
+		if (code && !map_again(code->objects, &end))
 			miss();
 		else {
-			if (prints)
-				tell_codes(e, prints, &end);
+			if (code)
+				tell_codes(e, code->prints, &end);
 			if (put(e, n, &end) && has_key && phase != EXITED)
 				pthread_setspecific(thread_ends, (void *)1);
 		}
@@ -380,10 +386,11 @@ static word call(const hook *h, const word *a, const ipc_handle *handle, word *f
 	if (!failed && h->described && a[1])
 		memcpy(e.desc, (void *)a[1], h->described);
 	size_t n = SHORT_SIZE;
-	word prints[PY_FRAMES], *stacked = NULL;
+	struct stack_code code, *stacked = NULL;
 	if (tells && h->flags & STACKED) {
-		stacked = prints;
-		e.python = python_frames(e.frames, prints);
+		stacked = &code;
+		code.objects = code_at(0).loads;
+		e.python = python_frames(e.frames, code.prints, code.objects);
 		uint32_t found = callers(e.frames + 2 * e.python, frame);
 		if (found > MAX_FRAMES) {
 			found = MAX_FRAMES;
@@ -516,6 +523,7 @@ static void in_child(void) {
 	lost = unshared;
 	lost[0] = lost[1] = mapped = 0;
 	in_vain = 0;
+	searching = 0;
 	child = 1;
 }
 

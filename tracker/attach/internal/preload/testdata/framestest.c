@@ -196,7 +196,7 @@ static unsigned walk_alone(word *stack, word *prints) {
 
 static unsigned compare(void) {
 	word stack[2 * PY_FRAMES], prints[PY_FRAMES], alone[2 * PY_FRAMES], prints_alone[PY_FRAMES];
-	unsigned n = python_frames(stack, prints), wanted = walk_alone(alone, prints_alone);
+	unsigned n = python_frames(stack, prints, 1), wanted = walk_alone(alone, prints_alone);
 	CHECK(n == wanted);
 	for (unsigned i = 0; i < n; i++)
 		CHECK(stack[2 * i] == alone[2 * i] && stack[2 * i + 1] == alone[2 * i + 1] && prints[i] == prints_alone[i]);
@@ -278,7 +278,7 @@ static void test_readers(void) {
 	change();
 	CHECK(compare() >= 1);
 	own_reader->is_busy = 1;
-	CHECK(python_frames(stack, prints) == 0);
+	CHECK(python_frames(stack, prints, 1) == 0);
 	own_reader->is_busy = 0;
 	CHECK(compare() >= 1);
 	struct rlimit limit, small;

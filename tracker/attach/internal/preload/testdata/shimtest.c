@@ -187,16 +187,16 @@ static void test_full_of_copies(void) {
 	watch_ring();
 	enum { LEFT = 1500 }; // room for events
 	CHECK(LEFT < offsetof(struct code_copy, lines));
-	word print = 1;
+	struct stack_code code = {.prints = {1}};
 	event e = {0};
 	while (written < RING - LEFT)
 		emit(&e, NULL, SHORT_SIZE, CALL_ENTRY);
 	for (int room = 0; room < 2; room++) {
-		for (int i = 0; i < 3; i++, print++) {
+		for (int i = 0; i < 3; i++, code.prints[0]++) {
 			e.python = 1;
 			e.frames[0] = (word)object | 1;
-			emit(&e, &print, STACK + 2 * sizeof(word), CALL_RETURN);
-			CHECK(e.frames[0] == (room ? (word)object | 1 : 1) && is_known((word)object, print) == room);
+			emit(&e, &code, STACK + 2 * sizeof(word), CALL_RETURN);
+			CHECK(e.frames[0] == (room ? (word)object | 1 : 1) && is_known((word)object, code.prints[0]) == room);
 		}
 		CHECK(!lost[0] && (room ? !in_vain : in_vain > LEFT));
 		ring->read = written;
