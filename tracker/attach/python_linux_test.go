@@ -48,6 +48,15 @@ func pythonsHere() map[string]string {
 // eachPython runs a test on each version of Python that this machine has, by probes and preloaded. Without long.Env it takes
 // the first of them.
 func eachPython(t *testing.T, test func(t *testing.T, w *Watcher, version, program string)) {
+	eachVersion(t, func(version, program string) {
+		for name, watcher := range ways {
+			t.Run(version+" "+name, func(t *testing.T) { test(t, watcher(t), version, program) })
+		}
+	})
+}
+
+// eachVersion calls a function with each version of Python that this machine has. Without long.Env it takes the first of them.
+func eachVersion(t *testing.T, do func(version, program string)) {
 	here := pythonsHere()
 	if len(here) == 0 {
 		t.Skip("there is no Python with ctypes")
@@ -62,9 +71,7 @@ func eachPython(t *testing.T, test func(t *testing.T, w *Watcher, version, progr
 			continue
 		}
 		known = true
-		for name, watcher := range ways {
-			t.Run(version+" "+name, func(t *testing.T) { test(t, watcher(t), version, here[version]) })
-		}
+		do(version, here[version])
 	}
 }
 
@@ -379,34 +386,30 @@ func madeFunctions(t *testing.T, c *client) map[alloc.Ptr]string {
 // get. A program that waits for room has all names. Where it does not wait, a function has its own name, or none: it is not lost, and never has
 // another's.
 func TestFunctionsThatAreReadLate(t *testing.T) {
-	here := pythonsHere()
-	for _, version := range pythonVersions {
-		if here[version] == "" {
-			continue
-		}
+	eachVersion(t, func(version, program string) {
 		t.Run(version+" waits", func(t *testing.T) {
 			w := newPreload(t)
-			known, unknown := functionsReadLate(t, w, here[version], true)
+			known, unknown := functionsReadLate(t, w, program, true)
 			require.Empty(t, w.Warnings())
 			require.Equal(t, []int{madeLate, 0}, []int{known, unknown})
 		})
 		t.Run(version+" does not wait", func(t *testing.T) {
 			w := newPreloadWaiting(t, 1)
-			known, unknown := functionsReadLate(t, w, here[version], false)
+			known, unknown := functionsReadLate(t, w, program, false)
 			require.EqualValues(t, madeLate-known-unknown, w.lostEvents())
 			require.Positive(t, known)
 		})
 		t.Run(version+" probes", func(t *testing.T) {
 			w := newWatcher(t, Config{RingBufferBytes: 1 << 20})
-			known, unknown := functionsReadLate(t, w, here[version], false)
+			known, unknown := functionsReadLate(t, w, program, false)
 			require.EqualValues(t, madeLate-known-unknown, w.lostEvents())
 			require.Positive(t, known)
 			require.Positive(t, unknown, "from the half of the ring buffer on, nothing is copied")
 		})
-	}
+	})
 }
 
-const madeLate = 2000
+const madeLate = 1000
 
 // functionsReadLate returns how many functions have their name, and how many have none. The program waits for the watcher, or comes to its end
 // without it.

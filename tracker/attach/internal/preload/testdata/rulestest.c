@@ -248,7 +248,7 @@ static char **paths;
 static void of_libraries(void) { libraries(paths); }
 
 int main(int argc, char **argv) {
-	alarm(120);
+	alarm(540); // a deadlock ends, and a busy machine has the time
 	CHECK(argc == 3 && unwinder.table);
 	paths = argv + 1;
 	scene_is("depths", depths, 100);
