@@ -15,6 +15,7 @@ type Head struct {
 	// as the head goes, with the values that are short strings. They are nil if it is no JSON object.
 	members map[string]string
 	list    bool // the outermost JSON value is a list
+	isText  bool
 }
 
 func newHead(raw []byte) *Head {
@@ -28,6 +29,7 @@ func newHead(raw []byte) *Head {
 	if strings.HasPrefix(object, "{") {
 		h.members = members(object)
 	}
+	h.isText = len(h.text) > 0 && isText(raw)
 	return h
 }
 
@@ -43,17 +45,27 @@ func (h *Head) Contains(words ...string) bool {
 
 // IsText reports whether the bytes are a text: few of them are such as no text has. Escape sequences of terminals are text,
 // and a log may have some zero bytes where it was cut while a program wrote it.
-func (h *Head) IsText() bool {
-	strange := 0
-	for i := 0; i < len(h.raw); {
-		r, size := utf8.DecodeRune(h.raw[i:])
+func (h *Head) IsText() bool { return h.isText }
+
+// isText looks at the bytes once: every kind of log asks for it.
+func isText(raw []byte) bool {
+	for i, left := 0, len(raw)/16; i < len(raw); {
+		r, size := rune(raw[i]), 1
+		if r >= utf8.RuneSelf {
+			r, size = utf8.DecodeRune(raw[i:])
+		}
 		i += size
-		if r == utf8.RuneError && size == 1 || r < ' ' && !strings.ContainsRune("\n\t\r\f\b\a\x1b", r) {
-			strange++
+		if r == utf8.RuneError && size == 1 || r < ' ' && inTexts>>r&1 == 0 {
+			if left--; left < 0 {
+				return false
+			}
 		}
 	}
-	return len(h.text) > 0 && strange <= len(h.raw)/16
+	return true
 }
+
+// inTexts has a bit for each control character that stands in texts.
+const inTexts = uint32(1<<'\n' | 1<<'\t' | 1<<'\r' | 1<<'\f' | 1<<'\b' | 1<<'\a' | 1<<'\x1b')
 
 // hasControls reports whether the bytes have control characters that do not end or indent lines.
 func (h *Head) hasControls() bool {

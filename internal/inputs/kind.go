@@ -36,5 +36,5 @@ func (k *Kind) begins(h *Head) bool {
 	if k.is != nil && k.is(h) {
 		return true
 	}
-	return h.IsText() && slices.ContainsFunc(k.Words, func(w string) bool { return strings.Contains(h.text, w) })
+	return len(k.Words) > 0 && h.IsText() && slices.ContainsFunc(k.Words, func(w string) bool { return strings.Contains(h.text, w) })
 }

@@ -14,16 +14,16 @@ func TestDefaultMemory(t *testing.T) {
 	if addressSpace() > 0 {
 		t.Skip("the address space is limited here")
 	}
-	assert.EqualValues(t, 6<<30, defaultMemory(24<<30, true))
-	assert.EqualValues(t, 1<<30, defaultMemory(3<<30, true), "the least")
-	assert.EqualValues(t, 1<<30, defaultMemory(0, true))
-	assert.EqualValues(t, 2<<30, defaultMemory(0, false), "the system does not say what is available")
+	assert.Equal(t, int64(6<<30), defaultMemory(24<<30, true))
+	assert.Equal(t, int64(1<<30), defaultMemory(3<<30, true), "the least")
+	assert.Equal(t, int64(1<<30), defaultMemory(0, true))
+	assert.Equal(t, int64(2<<30), defaultMemory(0, false), "the system does not say what is available")
 }
 
 func TestLimitsOfFlags(t *testing.T) {
 	a := App{maxFile: alloc.GiB, maxMemory: 3 * alloc.GiB}
 	assert.Equal(t, bounded.Limits{File: 1 << 30, Memory: 3 << 30}, limitsOf(&a))
-	assert.EqualValues(t, 1<<40, limitsOf(&App{maxMemory: 1}).File)
+	assert.Equal(t, int64(1<<40), limitsOf(&App{maxMemory: 1}).File)
 	assert.GreaterOrEqual(t, limitsOf(&App{}).Memory, int64(1<<30))
 }
 
