@@ -225,6 +225,9 @@ func newTensor(key tensorKey) *tables.Tensor {
 	if err != nil {
 		kind = ""
 	}
+	if key.dtype == "" { // PyTorch has none, and an error would cost more than the rest
+		return &tables.Tensor{Kind: kind, Memory: key.memory, Each: alloc.Bytes(key.size)}
+	}
 	if dtype, err := alloc.ParseDType(key.dtype); err == nil {
 		if shape, err := alloc.ParseShape(key.shape); err == nil {
 			if x, err := tables.NewTensor(shape, dtype, kind); err == nil && int64(x.Each) == key.size {

@@ -130,8 +130,8 @@ func filesIn(dir string) ([]string, error) {
 
 // readAll reads files and keeps the sums of each.
 func readAll(a *cli.App, paths []string, o tableOptions) ([]*export.Usage, []processInfo, []error) {
-	const many, percent = 256, 60
-	if len(paths) > many { // from here on nearly everything that is made is garbage at once
+	const many, percent = 256, 200
+	if len(paths) > many { // nearly all memory is garbage as soon as a file is summed up: the heap stays small, and its collections cost most
 		debug.SetGCPercent(percent)
 	}
 	read, all, errs := make([]*export.Usage, len(paths)), make([]processInfo, len(paths)), make([]error, len(paths))

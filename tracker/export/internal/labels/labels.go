@@ -77,6 +77,9 @@ func Stream(s alloc.Stream) string {
 
 // OnHost reports whether a type of memory is the host's, by its name.
 func OnHost(memory string) bool {
+	if memory == "" {
+		return false
+	}
 	m := alloc.UnknownMemory
 	return m.UnmarshalText([]byte(memory)) == nil && m.OnHost()
 }
