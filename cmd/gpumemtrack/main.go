@@ -24,6 +24,6 @@ var version, commit, date string
 
 func main() {
 	cli.SetRelease(cli.Build{Version: version, Commit: commit, Date: date})
-	cli.GuardMemory()
+	cli.OwnProcess()
 	os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, commands.All...))
 }

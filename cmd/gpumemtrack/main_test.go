@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -30,6 +31,44 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 	cmd := exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), "GPUMEMTRACK_TEST_MAIN=1", "CUDA_VISIBLE_DEVICES=0")
 	return cmd
+}
+
+// TestCtrlC: a signal ends a command that reads, with the code of shells, long before the end of its input. The input is a
+// pickle that takes no memory, and a pipe holds little of it: what was written was read.
+func TestCtrlC(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no signal can be sent to another process")
+	}
+	const begun, whole = 1 << 20, 1 << 33
+	piece := bytes.Repeat([]byte("K\x010"), 1<<14) // a number, which is dropped
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		out := filepath.Join(t.TempDir(), "a.html")
+		cmd := program(t, "convert", "-", "-o", out)
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		stdin, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		_, err = io.WriteString(stdin, "\x80\x04}")
+		require.NoError(t, err)
+		written, told := 0, false
+		for err == nil && written < whole {
+			if written > begun && !told {
+				told = true
+				require.NoError(t, cmd.Process.Signal(s))
+			}
+			var n int
+			n, err = stdin.Write(piece)
+			written += n
+		}
+		assert.ErrorIs(t, err, syscall.EPIPE, "it reads no more")
+		_ = cmd.Wait() // the code is checked
+		assert.Equal(t, 128+int(s.(syscall.Signal)), cmd.ProcessState.ExitCode(), stderr.String())
+		assert.Empty(t, stdout.String()+stderr.String())
+		left, err := os.ReadDir(filepath.Dir(out))
+		require.NoError(t, err)
+		assert.Empty(t, left, "nothing half-written")
+	}
 }
 
 // TestClosedPipe: the program ends with the code of SIGPIPE when the reader of its output has gone, and not before

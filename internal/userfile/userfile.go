@@ -44,6 +44,8 @@ func Write(path string, overwrite bool, write func(io.Writer) error) (err error)
 		return err
 	}
 	draft := filepath.Join(filepath.Dir(path), fmt.Sprintf(".gpumemtrack-%x.tmp", rand.Uint64()))
+	drafts.begin(draft)
+	defer drafts.end(draft)
 	f, err := os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return named(err, path)

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"unicode/utf8"
 
@@ -118,6 +119,39 @@ func TestSensorsWatchEndsWithAKey(t *testing.T) {
 			s.press("Simulated GPU", key)
 			assert.Zero(t, s.end())
 			assert.NotRegexp(t, `[^\r]\n`, s.shown(), "no staircase")
+		})
+	}
+}
+
+// TestProgressOnATerminal: while a file is read, the terminal shows how much of it was, and then only the answer. Ctrl+C ends
+// the program wherever it is. What it reads comes from a pipe, piece by piece.
+func TestProgressOnATerminal(t *testing.T) {
+	recorded, err := os.ReadFile(filepath.FromSlash("../../../tracker/export/torch/testdata/pytorch4.pickle"))
+	require.NoError(t, err)
+	for name, interrupt := range map[string]bool{"to the end": false, "Ctrl+C": true} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "pipe")
+			require.NoError(t, syscall.Mkfifo(path, 0o600))
+			s := inTerminal(t, 80, nil, "sh", "-c", `exec "$0" show - < "$1"`, program, path)
+			pipe, err := os.OpenFile(path, os.O_WRONLY, 0)
+			require.NoError(t, err)
+			defer pipe.Close()
+			_, err = pipe.Write(recorded[:len(recorded)/2])
+			require.NoError(t, err)
+			if interrupt {
+				s.press("read ", ctrlC)
+				assert.Equal(t, 130, s.end())
+				assert.True(t, strings.HasSuffix(s.shown(), clearLine), "%q", s.shown())
+				return
+			}
+			s.press("read ", "")
+			_, err = pipe.Write(recorded[len(recorded)/2:])
+			require.NoError(t, err)
+			require.NoError(t, pipe.Close())
+			assert.Zero(t, s.end())
+			before, after, found := strings.Cut(s.shown(), "live memory at")
+			assert.True(t, found && strings.HasSuffix(before, clearLine), "%q", before)
+			assert.NotContains(t, after, clearLine)
 		})
 	}
 }

@@ -33,7 +33,11 @@ type Command struct {
 // Run runs the program with these commands and returns its exit code.
 func Run(args []string, stdin io.Reader, stdout, stderr io.Writer, commands ...Command) int {
 	defer keepClosedPipes()()
-	a := &App{Args: args, Stdin: stdin, Stdout: &output{Writer: stdout}, Stderr: &output{Writer: stderr}}
+	shows := newProgress(stdout, stderr)
+	a := &App{
+		Args: args, Stdin: stdin, Stdout: &output{Writer: stdout, before: shows.answer}, Stderr: &output{Writer: stderr, before: shows.answer}, progress: shows,
+	}
+	defer shows.finish()
 	root := a.Root(asked(args, commands)...)
 	return end(a, root.Execute())
 }
@@ -140,6 +144,7 @@ type App struct {
 	Stdout *output
 	Stderr io.Writer
 
+	progress           *progress
 	command            string      // that runs
 	as                 string      // --as, the kind of the file
 	maxFile, maxMemory alloc.Bytes // --max-file and --max-memory; 0 means the default

@@ -99,6 +99,7 @@ func isUnwritten(err error) bool {
 // prints. After an error it writes nothing more.
 type output struct {
 	io.Writer
+	before func() // is called before each write
 
 	mu  sync.Mutex
 	err error
@@ -108,6 +109,7 @@ func (o *output) Write(b []byte) (n int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err == nil {
+		o.before()
 		n, o.err = o.Writer.Write(b)
 	}
 	return n, o.err

@@ -26,6 +26,7 @@ type Input struct {
 	Name string       // for errors
 	Kind *inputs.Kind // what it is; inputs.Text if a text's beginning does not say so, nil if it is no text either
 
+	app     *App
 	limits  bounded.Limits
 	limited bool   // by --max-file
 	as      bool   // Kind is what --as says
@@ -52,7 +53,7 @@ func Pasted(a *App, args []string) string {
 
 // Again opens the file again, at its beginning: see CanReopen.
 func (in *Input) Again() error {
-	f, err := openFile(in.path)
+	f, err := openFile(in.app, in.path)
 	if err != nil {
 		return err
 	}
@@ -85,20 +86,21 @@ func addAsFlag(a *App, cmd *cobra.Command, command, usage string) {
 // error of a file whose kind the running command does not read says which command does, and wraps files.ErrFormat.
 func OpenInput(a *App, word string) (*Input, error) {
 	LimitMemory(a)
-	in := &Input{Name: word, shown: word, command: a.command, limits: limitsOf(a), limited: a.maxFile > 0}
+	endOnSignal(a)
+	in := &Input{app: a, Name: word, shown: word, command: a.command, limits: limitsOf(a), limited: a.maxFile > 0}
 	var err error
 	switch {
 	case word == "-":
 		in.Name, in.shown = stdinName, stdinName
-		in.file = readFrom(io.NopCloser(a.Stdin))
+		in.file = readFrom(a, io.NopCloser(a.Stdin))
 	case IsURL(word):
 		var body io.ReadCloser
 		if body, in.Name, err = fetch(word); err == nil {
-			in.file = readFrom(body)
+			in.file = readFrom(a, body)
 		}
 	default:
 		in.path = word
-		in.file, err = openFile(word)
+		in.file, err = openFile(a, word)
 	}
 	if err != nil {
 		return nil, err
@@ -183,7 +185,7 @@ func (in *Input) CanReopen() bool { return in.path != "" }
 
 // Reopened opens the file again and reads it as File does.
 func (in *Input) Reopened() (*files.File, error) {
-	file, err := openFile(in.path)
+	file, err := openFile(in.app, in.path)
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +224,7 @@ func (in *Input) found() []*inputs.Kind {
 	case !in.IsLog() || in.path == "":
 		return nil
 	}
-	f, err := openFile(in.path)
+	f, err := openFile(in.app, in.path)
 	if err != nil {
 		return nil
 	}

@@ -17,13 +17,9 @@ import (
 // such as pages and tables. Without it the program would end with a stack trace, or use up the
 // machine's memory.
 var memoryGuard struct {
-	on    bool // only in the program itself, not in its tests
 	start sync.Once
 	limit atomic.Int64
 }
-
-// GuardMemory turns the guard of LimitMemory on.
-func GuardMemory() { memoryGuard.on = true }
 
 // ownMemory is what the program may take beside the data of files.
 const ownMemory = 256 << 20
@@ -31,7 +27,7 @@ const ownMemory = 256 << 20
 // LimitMemory limits the program's memory from here on. Files may take the limit of --max-memory, and what is made of
 // them half as much again. If it is called several times, the largest limit counts.
 func LimitMemory(a *App) {
-	if !memoryGuard.on {
+	if !ownProcess {
 		return
 	}
 	most := limitsOf(a).Memory

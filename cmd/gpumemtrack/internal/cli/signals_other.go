@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// StopSignals returns the signals that end a command that watches.
-func StopSignals() []os.Signal { return []os.Signal{os.Interrupt} }
+// stopSignals are the signals that end a command.
+func stopSignals() []os.Signal { return []os.Signal{os.Interrupt} }
 
 const exitClosedPipe = ExitFailed
 

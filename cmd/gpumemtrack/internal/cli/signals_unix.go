@@ -9,9 +9,8 @@ import (
 	"syscall"
 )
 
-// StopSignals returns the signals that end a command that watches. A hangup is one of them, unless
-// nohup has turned it off.
-func StopSignals() []os.Signal {
+// stopSignals are the signals that end a command. A hangup is one of them, unless nohup has turned it off.
+func stopSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
 		signals = append(signals, syscall.SIGHUP)

@@ -196,6 +196,7 @@ func explainRanks(a *cli.App, word string, paths []string, device int, at string
 // files are. Files that are not dumps are counted in skipped. If no file can be read, the error is
 // the first file's.
 func explainAll(a *cli.App, paths []string, device int, at string) (all []explained, skipped int, damaged []damagedFile, first error) {
+	cli.Announce(a, paths)
 	found, errs := make([]explained, len(paths)), make([]error, len(paths))
 	inParallel(len(paths), func(i int) { found[i], errs[i] = explainOne(a, paths[i], device, at) })
 	for i, err := range errs {

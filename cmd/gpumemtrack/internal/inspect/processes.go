@@ -134,6 +134,7 @@ func readAll(a *cli.App, paths []string, o tableOptions) ([]*export.Usage, []pro
 	if len(paths) > many { // nearly all memory is garbage as soon as a file is summed up: the heap stays small, and its collections cost most
 		debug.SetGCPercent(percent)
 	}
+	cli.Announce(a, paths)
 	read, all, errs := make([]*export.Usage, len(paths)), make([]processInfo, len(paths)), make([]error, len(paths))
 	inParallel(len(paths), func(i int) {
 		f, err := cli.Open(a, paths[i])
