@@ -64,6 +64,21 @@ func TestFreesThatAreMissing(t *testing.T) {
 	assert.Equal(t, 30*m, got.Gap().Bytes)
 }
 
+// TestTheLeastThatATornHistoryNeeded may be what there was at its beginning.
+func TestTheLeastThatATornHistoryNeeded(t *testing.T) {
+	p := newProgram(t, 1, 0, cache.Config{}, 1)
+	p.alloc(20 * m)
+	first := len(p.events)
+	p.free(0)
+	for _, action := range []mem.Action{mem.Allocated, mem.Allocated, mem.Freed} {
+		p.add(p.event(action, b, 8*m))
+	}
+	got := ran(t, p.dump(first), replay.Config{})
+	require.NotNil(t, got.Gap())
+	assert.Equal(t, 20*m, got.Gap().LeastRequested)
+	assert.Equal(t, 20*m, got.Gap().LeastAllocated)
+}
+
 // TestAFailureIsNumberedInTheProgram, whose first events the history does not have.
 func TestAFailureIsNumberedInTheProgram(t *testing.T) {
 	got := ran(t, history(t, 1000, of(mem.Allocated, a, 20*m), of(mem.Freed, a, 20*m), of(mem.Allocated, b, 40*m), of(mem.Freed, b, 40*m)), replay.Config{Memory: 30 * m})

@@ -43,7 +43,7 @@ func randomProgram(t *testing.T, seed uint64) *snapshot.Dump {
 		case n == 10:
 			require.NoError(t, live[i].SetKind(kinds[random.IntN(4)]))
 		case n == 11:
-			p := alloc.Ptr(1<<45 + random.IntN(20)*4096)
+			p := alloc.Ptr(1<<45) + alloc.Ptr(random.IntN(20))*4096
 			if registered[p] {
 				_, err := tr.Unregister(p)
 				require.NoError(t, err)
