@@ -2,6 +2,7 @@ package replay_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/alloc/cache"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/replay"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
@@ -163,6 +165,22 @@ func TestExplainWhatWouldHaveHelped(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, x.String(), "with default it would")
 	assert.NotContains(t, x.String(), "with roundup_power2_divisions:8 it would")
+}
+
+// TestExplainATornHistory: a buffer whose address was given again is freed, though its free is not in the history. It is not
+// among those that could have been allocated first.
+func TestExplainATornHistory(t *testing.T) {
+	p, keep := pinned(t)
+	at := slices.IndexFunc(p.events, func(e tables.EventEntry) bool { return e.Action == mem.Freed && e.Tensor.Each == 5*alloc.MiB })
+	require.Positive(t, at)
+	again := p.events[at]
+	again.Action, again.Stack = mem.Allocated, p.stack
+	p.events = slices.Insert(p.events, at, again)
+	x, err := replay.Explain(p.dump(0), "")
+	require.NoError(t, err)
+	require.Len(t, x.Earlier(), 1)
+	assert.Equal(t, keep, x.Earlier()[0].Site)
+	assert.Equal(t, mem.Tally{Count: 1, Bytes: 5 * alloc.MiB}, x.Earlier()[0].Buffers)
 }
 
 // TestExplainAHistoryThatBeginsLate: events are found by their numbers in the program. A buffer from before the history cannot be
