@@ -154,11 +154,14 @@ func TestThePeakOfARecording(t *testing.T) {
 		for _, e := range events {
 			level -= change[e.Action] * e.Allocated
 		}
-		most, first := alloc.Bytes(0), d.Snapshot.Events
+		beginning, most, first := level, alloc.Bytes(0), d.Snapshot.Events
 		for _, e := range events {
 			if level += change[e.Action] * e.Allocated; level > most {
 				most, first = level, e.Seq+1
 			}
+		}
+		if len(events) > 0 && beginning > most {
+			most, first = beginning, events[0].Seq
 		}
 		if len(events) > 0 && first > events[len(events)-1].Seq {
 			first = d.Snapshot.Events

@@ -97,7 +97,7 @@ func toError(d *snapshot.Dump) (*snapshot.Snapshot, Moment, error) {
 }
 
 // atPeak returns the state with the most allocated bytes in the history, right after the event that
-// led to it; the snapshot itself if that has the most. The errors are those of At, or say that there is no history.
+// led to it; the snapshot itself if that has the most, and the state before the first event if nothing after it has as much. The errors are those of At, or say that there is no history.
 func atPeak(r *snapshot.Dump) (*snapshot.Snapshot, error) {
 	s, source := r.Snapshot, walk.SourceOf(r.Snapshot)
 	if kept, _ := walk.Events(r); len(kept) == 0 && (source != walk.Tracker || s.Peak.Bytes > s.Live.Bytes) {
@@ -105,12 +105,16 @@ func atPeak(r *snapshot.Dump) (*snapshot.Snapshot, error) {
 	}
 	most, at := alloc.Bytes(0), r.Snapshot.Events
 	level := walk.BeginningOf(r).Levels
+	beginning := level.Allocated
 	for e := range r.Events() {
 		if level = level.Add(walk.Change(&e)); level.Allocated > most {
 			most, at = level.Allocated, e.Seq+1
 		}
 	}
-	if kept, first := walk.Events(r); at == first+uint64(len(kept)) {
+	switch kept, first := walk.Events(r); {
+	case beginning > most && len(kept) > 0:
+		return At(r, first)
+	case at == first+uint64(len(kept)):
 		return r.Snapshot, nil
 	}
 	return At(r, at)

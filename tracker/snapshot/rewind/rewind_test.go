@@ -300,6 +300,21 @@ func TestPeakIsTheFirstMomentOfTheMost(t *testing.T) {
 	assert.Same(t, d.Snapshot, s)
 }
 
+// TestThePeakBeforeAHistory: a history that begins late may never again have as much as there was at its beginning.
+func TestThePeakBeforeAHistory(t *testing.T) {
+	empty := []alloc.Segment{segment(base, "large", inactive(20*alloc.MiB))}
+	alloc2, free2 := an(mem.Allocated, base+8<<20, 2*alloc.MiB), an(mem.Freed, base+8<<20, 2*alloc.MiB)
+	for _, d := range []*snapshot.Dump{
+		story(empty, an(mem.Freed, base, 4*alloc.MiB)),
+		story(empty, an(mem.Freed, base, 4*alloc.MiB), alloc2, free2),
+	} {
+		s, at, err := rewind.To(d, "peak")
+		require.NoError(t, err)
+		assert.Equal(t, rewind.Moment{At: "peak", Event: 10}, at)
+		assert.Equal(t, 4*alloc.MiB, s.Allocated)
+	}
+}
+
 // TestPeakWithoutEvents: a tracker without a history knows whether its peak is now. Other sources do not.
 func TestPeakWithoutEvents(t *testing.T) {
 	d := story([]alloc.Segment{segment(base, "large", inUse(4*alloc.MiB))})
