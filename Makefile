@@ -43,6 +43,10 @@ bench: ## run benchmarks: PKG=./alloc/cache BENCH=Alloc; BASE=REV compares in tu
 bench-attach: ## what attach costs, in turns with bpftrace and memray, as root: COUNT=5 (BASE=FILE PYTHON=FILE)
 	@BASE=$(BASE) PYTHON=$(PYTHON) scripts/bench-attach $(or $(COUNT),5)
 
+.PHONY: bench-web
+bench-web: ## what show --web costs in headless Chromium: FILES='A B' or SNAPSHOT=FILE (VIZ=FOLDER ROUNDS=3)
+	@SNAPSHOT="$(SNAPSHOT)" VIZ="$(VIZ)" ROUNDS="$(ROUNDS)" scripts/bench-web $(FILES)
+
 .PHONY: fuzz
 fuzz: ## fuzz each target: TIME=10s PKG=./tracker/export/... FUZZ=FuzzRead
 	@scripts/fuzz "$(or $(TIME),10s)" "$(or $(FUZZ),.)" $(PKG)
