@@ -43,8 +43,8 @@ func ready(name string, d *snapshot.Dump) viewer.Source {
 	}}
 }
 
-// serve serves sources, and returns the address of the page.
-func serve(t *testing.T, sources ...viewer.Source) string {
+// serveFiles serves sources, and returns the address of the page.
+func serveFiles(t *testing.T, sources ...viewer.Source) string {
 	v := viewer.New(viewer.Config{})
 	for _, s := range sources {
 		v.Add(s)
@@ -111,7 +111,7 @@ func selectedEverywhere(t *testing.T, ctx context.Context, id string) {
 
 func TestTimeline(t *testing.T) {
 	d := timeline(t)
-	url := serve(t, ready("run.json", d))
+	url := serveFiles(t, ready("run.json", d))
 	ctx := open(t, url)
 	drawn(t, ctx)
 
@@ -222,7 +222,7 @@ func TestTimeline(t *testing.T) {
 
 // TestTimelineTimes: the same window and moment by time.
 func TestTimelineByTime(t *testing.T) {
-	ctx := open(t, serve(t, ready("run.json", timeline(t))))
+	ctx := open(t, serveFiles(t, ready("run.json", timeline(t))))
 	drawn(t, ctx)
 	click(t, ctx, `[data-set="axis=time"]`)
 	inAddress(t, ctx, "axis", `"time"`)
@@ -258,7 +258,7 @@ func TestTimelineOfSeveralRanks(t *testing.T) {
 	broken := viewer.Source{Name: "rank2.json", Size: 10, Read: func(context.Context, *viewer.Progress) (*files.File, error) {
 		return nil, errors.New("rank2.json: it is damaged at byte 7")
 	}}
-	ctx := open(t, serve(t, broken, slow, ready("rank0.json", d)))
+	ctx := open(t, serveFiles(t, broken, slow, ready("rank0.json", d)))
 	<-early
 	waitFor(t, ctx, `document.querySelector(".rank[data-painted=yes]") !== null && document.getElementById("progress").innerText.includes("Reading")`)
 	drawn(t, ctx)
@@ -278,7 +278,7 @@ func TestTimelineOfSeveralRanks(t *testing.T) {
 func TestTimelineShowsTheEndFirst(t *testing.T) {
 	d := timeline(t)
 	release := make(chan struct{})
-	ctx := open(t, serve(t, viewer.Source{Name: "run.pickle", Size: 1000, Read: func(ctx context.Context, p *viewer.Progress) (*files.File, error) {
+	ctx := open(t, serveFiles(t, viewer.Source{Name: "run.pickle", Size: 1000, Read: func(ctx context.Context, p *viewer.Progress) (*files.File, error) {
 		p.Bytes(10)
 		p.Early(d.Snapshot)
 		select {
@@ -308,7 +308,7 @@ func TestTimelineOfHostileNames(t *testing.T) {
 	require.NoError(t, err)
 	hostile, err := snapshot.ReadDump(strings.NewReader(strings.ReplaceAll(b.String(), "exporttest.loadBatch", string(text[1:len(text)-1]))))
 	require.NoError(t, err)
-	ctx := open(t, serve(t, ready(evil, hostile), ready("b"+evil, hostile)))
+	ctx := open(t, serveFiles(t, ready(evil, hostile), ready("b"+evil, hostile)))
 	drawn(t, ctx)
 	waitFor(t, ctx, `document.querySelector("#table-card tbody").innerText.includes("onerror")`)
 	waitFor(t, ctx, `document.getElementById("flame").innerText.includes("img") || document.querySelector("#flame [title*=onerror]") !== null`)
@@ -321,7 +321,7 @@ func TestTimelineOfHostileNames(t *testing.T) {
 
 // TestTimelineContrast of all texts, light and dark.
 func TestTimelineContrast(t *testing.T) {
-	url := serve(t, ready("rank0.json", timeline(t)), ready("rank1.json", timeline(t)))
+	url := serveFiles(t, ready("rank0.json", timeline(t)), ready("rank1.json", timeline(t)))
 	ctx := open(t, "about:blank")
 	for _, scheme := range []string{"light", "dark"} {
 		require.NoError(t, chromedp.Do(ctx, prefer(scheme), chromedp.Navigate(url)))
