@@ -17,7 +17,7 @@ import (
 // routes are below /api/.
 var routes = map[string]route{
 	"state": state, "early": earlyTable, "names": lineNames,
-	"track": trackOfFile, "curve": curve, "tile": tileOf, "bands": bandsAt,
+	"track": trackOfFile, "curve": curve, "moment": momentOfTrack, "tile": tileOf, "bands": bandsAt,
 	"allocation": allocation, "allocations": allocations, "stack": stackOf,
 	"segments": segments, "flame": flame, "table": table,
 }

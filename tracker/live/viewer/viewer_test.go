@@ -81,6 +81,7 @@ func getJSON(t testing.TB, v *viewer.Viewer, address string) map[string]any {
 // routes are all routes with parameters that they accept.
 var routes = []string{
 	"state", "names?lines=0,1&kinds=0", "track?track=0.0", "curve?track=0.0&columns=16",
+	"moment?track=0.0&moment=3", "moment?track=0.0&x=0.5",
 	"tile?track=0.0&columns=64&rows=64&y1=100000000", "bands?track=0.0&moment=3", "allocation?track=0.0&id=0",
 	"allocations?track=0.0", "allocations?track=0.0&moment=4&sort=life", "stack?track=0.0&stack=0", "segments?track=0.0&moment=5",
 	"flame?track=0.0", "flame?track=0.0&weight=lifetime&axis=time", "table?track=0.0", "table?track=0.0&by=size&sort=name",
@@ -173,6 +174,7 @@ func TestWrongParametersAreNamed(t *testing.T) {
 		"tile?track=0.0&columns=9&rows=9&y1=9&x0=3&x1=2":    "want x1 above x0",
 		"tile?track=0.0&columns=9&rows=9&y1=9&axis=space":   `axis="space": want event, time`,
 		"tile?track=zero":                                   `track="zero": want the number of a file`,
+		"moment?track=0.0&moment=1&x=1":                     "want one of them",
 		"curve?track=0.0":                                   "columns=0: want at least 1",
 		"table?track=0.0&moment=999999":                     `moment="999999": want a number from 0 to`,
 		"table?track=0.0&by=color":                          `by="color": want line, kind, stack, size`,
@@ -263,6 +265,9 @@ func TestTileAgreesWithTheOthers(t *testing.T) {
 		for c, moment := range got.moment {
 			assert.EqualValues(t, moment, curve["moment"].([]any)[c])
 			assert.EqualValues(t, got.level[c], curve["high"].([]any)[c])
+			levels := getJSON(t, v, fmt.Sprintf("%s/api/moment?track=0.0&moment=%d%s", url, moment, filter))
+			assert.EqualValues(t, got.level[c], levels["live_bytes"])
+			assert.Equal(t, curve["reserved"].([]any)[c], levels["reserved_bytes"])
 			at := fmt.Sprintf("track=0.0&moment=%d%s", moment, filter)
 			for _, by := range []string{"line", "kind", "stack", "size"} {
 				table := getJSON(t, v, url+"/api/table?limit=1000&by="+by+"&"+at)

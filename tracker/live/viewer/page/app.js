@@ -148,7 +148,7 @@ class App {
     return {axis: this.axis(), x0: from, x1: to};
   }
 
-  async momentAt(x) { return this.axis() === "event" ? Math.floor(x) : (await ask("moment", {track: this.track.track, axis: "time", x})).moment; }
+  async momentAt(x) { return this.axis() === "event" ? Math.floor(x) : (await ask("moment", {track: this.track.track, x})).moment; }
 
   momentLabel(step, to) { return this.axis() === "time" ? momentsInSeconds(step, to) : m => number(m + (this.track.first ?? 0)); }
 

@@ -41,7 +41,7 @@ class Flame {
 
   text(value) {
     const {unit} = this.answer;
-    return unit === "bytes" ? size(value) : unit === "byte_seconds" ? `${size(value)} seconds` : `${size(value)} events`;
+    return size(Math.round(value)) + ({byte_seconds: " s", byte_events: " events"}[unit] ?? "");
   }
 
   draw() {

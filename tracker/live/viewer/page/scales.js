@@ -31,11 +31,11 @@ function roundStep(length, count) {
   return [1, 2, 5, 10].map(n => n * power).find(step => step >= least * (1 - 1e-9));
 }
 
-// ticks returns the multiples of a step within a window.
-function ticks(from, to, step) {
+// ticks returns where a window has multiples of a step, if its zero is at first.
+function ticks(from, to, step, first = 0) {
   const list = [];
   if (!(step > 0) || !((to - from) / step < 1000)) return list;
-  for (let i = Math.ceil(from / step - 1e-9); i * step <= to + step * 1e-9; i++) list.push(i * step);
+  for (let i = Math.ceil((from + first) / step - 1e-9); i * step <= to + first + step * 1e-9; i++) list.push(i * step - first);
   return list;
 }
 

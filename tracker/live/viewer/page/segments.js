@@ -81,11 +81,10 @@ class Segments {
     }
     if (chosen) {
       const [left, y, length] = chosen;
-      context.fillStyle = css.accent;
+      context.fillStyle = css.card;
+      context.fillRect(left - 2, y - 2, Math.max(6, length + 4), segmentHeight + 4);
+      context.fillStyle = css.text;
       context.fillRect(left, y, Math.max(2, length), segmentHeight);
-      context.strokeStyle = css.text;
-      context.lineWidth = 2;
-      context.strokeRect(left - 1, y - 0.5, Math.max(4, length + 2), segmentHeight + 1);
     }
     this.card.dataset.selected = chosen ? id : "";
   }

@@ -6,7 +6,7 @@ const groupColumns = [
   {name: "Count", value: r => number(r.live_count)},
   {name: "At the peak", sort: "peak", value: r => size(r.peak_bytes)},
   {name: "Allocated in all", sort: "born", value: r => size(r.born_bytes)},
-  {name: "Bytes × lifetime", sort: "lifetime", value: (r, app) => app.track.untimed ? size(r.lifetime) + " events" : size(r.lifetime) + " s"},
+  {name: "Bytes × lifetime", sort: "lifetime", value: (r, app) => `${size(Math.round(r.lifetime))} ${app.track.untimed ? "events" : "s"}`},
 ];
 const allocationColumns = [
   {name: "Size", sort: "bytes", value: r => size(r.bytes), bytes: r => r.bytes},

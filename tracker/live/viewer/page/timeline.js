@@ -20,7 +20,7 @@ class Timeline {
     this.tiles?.stop();
     const {track, state} = this.app, axis = this.app.axis();
     this.span = axis === "time" ? track.seconds : track.moments;
-    this.top = Math.max(1, track.peak.bytes) * 1.04;
+    this.top = Math.max(1, track.peak.bytes * 1.04, Math.min(track.reserved_peak_bytes ?? 0, track.peak.bytes * 1.2) * 1.01);
     this.filtered = Object.keys(filterOf(state)).length > 0;
     this.tiles = new Tiles({track: track.track, axis, ...filterOf(state)}, this.span, this.top, this.app.palette, () => this.draw());
     this.levels.open(this.span);
@@ -143,7 +143,7 @@ class Timeline {
     const step = Math.max(app.axis() === "time" ? 0 : 1, roundStep(view.to - view.from, view.width / 100)), label = app.momentLabel(step, view.to);
     context.fillStyle = css.line;
     context.fillRect(0, view.height, view.width, 1);
-    for (const at of ticks(view.from, view.to, step)) {
+    for (const at of ticks(view.from, view.to, step, app.axis() === "time" ? 0 : app.track.first ?? 0)) {
       const x = view.x(at), text = label(at), half = context.measureText(text).width / 2;
       context.fillStyle = css.line;
       context.fillRect(Math.round(x), view.height, 1, 5);
@@ -263,7 +263,7 @@ function drawSelection({context, shown, app}, view) {
         seen = true;
         const x = view.x(tile.x0 + tile.from[i] * column), y = view.y(tile.offset[i] + tile.bytes[i]);
         const width = Math.max(1.5, view.x(tile.x0 + tile.to[i] * column) - x), height = Math.max(1.5, view.y(tile.offset[i]) - y);
-        context.fillStyle = pass === "fill" ? css.accent : css.card;
+        context.fillStyle = pass === "fill" ? css.text : css.card;
         if (pass === "outline") context.fillRect(x - 2, y - 2, width + 4, height + 4);
         else context.fillRect(x, y, width, height);
       }
