@@ -3,7 +3,7 @@
 class Flame {
   #latest = new Latest();
   #pathLatest = new Latest();
-  #path = [];  // the names from the outermost frame to the site of the selected allocation
+  #path = [];  // the places from the outermost frame to the site of the selected allocation
   #lines = []; // by depth the boxes, from the left to the right
 
   constructor(app, card) {
@@ -34,7 +34,7 @@ class Flame {
     const {track} = this.app;
     this.#pathLatest.run(signal => ask("flame", {track: track.track, weight: "lifetime", x0: 0, x1: track.moments, allocation: id}, signal), answer => {
       this.#path = [];
-      for (let n = answer.root.children[0]; n; n = n.children?.[0]) this.#path.push(n.name);
+      for (let n = answer.root.children[0]; n; n = n.children?.[0]) this.#path.push(placeOf(n));
       this.draw();
     }, () => { this.#path = []; });
   }
@@ -58,12 +58,12 @@ class Flame {
       b.style.background = depth === 0 ? "#cbd5e1" : n.stack == null ? "#d7dbe0" : `hsl(${18 + hue(n.name)} ${depth < chain.length - 1 ? 30 : 82}% 70%)`;
       b.classList.toggle("on-path", onPath);
       b.classList.toggle("chosen", key != null && key === frame);
-      b.title = `${n.name}\n${this.text(n.value)} · ${counted(n.count, "allocation")} · ${(100 * n.value / (answer.total || 1)).toFixed(1)} %`;
+      b.title = `${placeOf(n)}\n${this.text(n.value)} · ${counted(n.count, "allocation")} · ${(100 * n.value / (answer.total || 1)).toFixed(1)} %`;
       b.setAttribute("aria-label", b.title);
       b.setAttribute("aria-pressed", b.classList.contains("chosen"));
-      b.dataset.key = parents.map(p => p.name).join("\n") + "\n" + n.name;
+      b.dataset.key = [...parents, n].map(placeOf).join("\n");
       b.tabIndex = -1;
-      if (w > 30) b.textContent = (w > 260 ? n.name : baseName(n.name)) + (w > 140 ? "  " + this.text(n.value) : "");
+      if (w > 30) b.textContent = (w > 260 ? placeOf(n) : n.name) + (w > 140 ? "  " + this.text(n.value) : "");
       b.onclick = () => this.#choose(n, parents, key);
       (this.#lines[depth] ??= []).push({b, left, right: left + w});
     };
@@ -71,11 +71,11 @@ class Flame {
       box(n, left, w, depth, parents, onPath);
       for (const c of n.children ?? []) {
         const cw = n.value ? w * c.value / n.value : 0;
-        if (cw >= 1) below(c, left, cw, depth + 1, [...parents, n], onPath && this.#path[depth] === c.name);
+        if (cw >= 1) below(c, left, cw, depth + 1, [...parents, n], onPath && this.#path[depth] === placeOf(c));
         left += cw;
       }
     };
-    const path = this.#path.length > 0, on = depth => path && chain.slice(1, depth + 1).every((n, i) => n.name === this.#path[i]);
+    const path = this.#path.length > 0, on = depth => path && chain.slice(1, depth + 1).every((n, i) => placeOf(n) === this.#path[i]);
     chain.slice(0, -1).forEach((n, i) => box(n, 0, width, i, chain.slice(0, i), on(i)));
     below(chain.at(-1), 0, width, chain.length - 1, chain.slice(0, -1), on(chain.length - 1));
     const boxes = this.#lines.flat().map(p => p.b);
@@ -114,6 +114,9 @@ class Flame {
     next.b.focus();
   }
 }
+
+// placeOf tells a frame from others of its function.
+const placeOf = n => n.place ?? n.name;
 
 const frameKey = n => n.stack == null ? null : `${n.stack}:${n.depth}`;
 

@@ -265,7 +265,7 @@ function drawSelection({context, shown, app}, view) {
         const width = Math.max(1.5, view.x(tile.x0 + tile.to[i] * column) - x), height = Math.max(1.5, view.y(tile.offset[i]) - y);
         context.fillStyle = pass === "fill" ? css.text : css.card;
         if (pass === "outline") context.fillRect(x - 2, y - 2, width + 4, height + 4);
-        else context.fillRect(x, y, width, height);
+        else context.fillRect(x, y, width + 0.5, height); // no seam between tiles
       }
     }
   }
