@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	neturl "net/url"
 	"strings"
 	"testing"
 
@@ -177,6 +178,24 @@ func TestTimeline(t *testing.T) {
 		waitFor(t, ctx, `document.querySelectorAll("#table-card tbody tr").length === 1 && document.querySelector("#table-card tbody").innerText.includes("1.5 MiB")`)
 		press(t, ctx, "#timeline canvas", "Escape", false)
 		waitFor(t, ctx, `document.querySelectorAll("#table-card tbody tr").length > 5`)
+	})
+	t.Run("selects a line of code", func(t *testing.T) {
+		click(t, ctx, `[data-set="rows=line"]`)
+		waitFor(t, ctx, `document.getElementById("table-card").dataset.key.startsWith("line ")`)
+		click(t, ctx, `#table-card tbody tr button`)
+		waitFor(t, ctx, `location.hash.includes("line=") && location.hash.includes("line_name=")`)
+		waitFor(t, ctx, `document.querySelectorAll("#table-card tbody tr").length > 1 && document.querySelector("#table-card tr.chosen") !== null && document.getElementById("chosen").innerText.startsWith("line ")`)
+		// Another run of the program may give the line another number: the name finds it.
+		name := stateOf(t, ctx, "line_name")
+		require.NoError(t, chromedp.Do(ctx, chromedp.Navigate("about:blank")))
+		text, err := json.Marshal(name)
+		require.NoError(t, err)
+		require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(url+"#line=100000&line_name="+neturl.QueryEscape(name))))
+		drawn(t, ctx)
+		waitFor(t, ctx, fmt.Sprintf(`document.getElementById("chosen").textContent.startsWith("line " + %s)`, text))
+		click(t, ctx, "#filter-clear")
+		click(t, ctx, `[data-set="rows=allocations"]`)
+		waitFor(t, ctx, `!location.hash.includes("line=") && document.querySelectorAll("#table-card tbody tr").length > 5`)
 	})
 	t.Run("filters", func(t *testing.T) {
 		evaluate[bool](t, ctx, `(() => { const f = document.getElementById("filter-text"); f.value = "LOADWEIGHTS"; f.form.requestSubmit(); return true; })()`)

@@ -105,7 +105,11 @@ class App {
 
   #load(id) {
     this.loading = id;
-    this.#latest.run(signal => ask("track", {track: id}, signal), track => {
+    this.#latest.run(async signal => {
+      const track = await ask("track", {track: id}, signal);
+      await this.#findLine(track, signal);
+      return track;
+    }, track => {
       const file = this.files.find(f => f.tracks?.some(t => t.track === id));
       this.track = {...file?.tracks.find(t => t.track === id), ...track};
       this.file = file;
@@ -126,6 +130,14 @@ class App {
       this.#loadSelection();
       for (const view of [this.segments, this.flame, this.table]) view.load();
     }, error => { this.loading = null; reportError(error); });
+  }
+
+  // #findLine gives the selected line the number that it has in this run of the program.
+  async #findLine(track, signal) {
+    const line = this.state.get("line"), name = this.state.get("line_name");
+    if (line == null || name == null || (await ask("names", {lines: line}, signal)).lines[line] === name) return;
+    const found = track.lines.find(l => l.name === name);
+    this.state.set({line: found ? String(found.line) : null});
   }
 
   axis() { return this.state.get("axis") === "time" && !this.track.untimed ? "time" : "event"; }
@@ -207,7 +219,8 @@ class App {
     if (!this.track) return;
     this.#pressed();
     if (changed.has("colour")) this.recolour();
-    const filtered = any(...filterNames);
+    const filtered = any(...filterNames), line = this.state.get("line");
+    if (changed.has("line")) this.state.set({line_name: line == null ? null : this.names.line(+line) || this.state.get("line_name")});
     if (filtered) this.filter.show();
     if (filtered || changed.has("axis")) this.timeline.open();
     if (changed.has("at")) this.#loadMoment();

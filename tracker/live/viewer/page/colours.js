@@ -35,7 +35,7 @@ class Palette {
       return [n >> 16 & 255, n >> 8 & 255, n & 255].map(v => Math.round(Math.min(255, (quiet ? 0.6 * v + 0.4 * (this.dark ? 60 : 200) : v) * (1 + 0.07 * shade))));
     }
     const lightness = (this.dark ? 0.66 : 0.76) + 0.03 * shade;
-    return fromOKLCH(lightness, quiet ? 0.045 : 0.115, line * 137.508 % 360);
+    return fromOKLCH(lightness, quiet ? 0.065 : 0.115, line * 137.508 % 360);
   }
 
   // pixel returns the pixel of an item. Single allocations of one line differ a little, so that neighbours can be told apart.

@@ -15,6 +15,7 @@ class Details {
     }
     this.#latest.run(signal => ask("allocation", {track: this.app.track.track, id}, signal), a => {
       this.app.selected = a;
+      this.app.names.add("lines", a.line, a.name);
       this.show(a);
       this.app.selectionLoaded();
     }, error => {

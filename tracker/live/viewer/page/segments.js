@@ -28,7 +28,7 @@ class Segments {
     const {answer} = this, {segments, more} = answer;
     this.summary.textContent = !answer.known ? "The recording has no segments: these are the runs of addresses in use." :
       `${counted(segments.length + (more?.segments ?? 0), "segment")}, ${size(answer.reserved_bytes)} reserved: ${size(answer.live_bytes)} live, ` +
-      `${answer.pending_bytes ? size(answer.pending_bytes) + " waiting for a stream, " : ""}${size(answer.inactive_bytes)} inactive`;
+      `${answer.pending_bytes ? size(answer.pending_bytes) + " waiting for a stream, " : ""}${answer.inactive_bytes == null ? "an unknown part" : size(answer.inactive_bytes)} inactive`;
     this.hint.textContent = more?.segments ? `${counted(more.segments, "smaller segment")} of ${size(more.bytes)} together are left out.` : "";
     const table = build("table", ""), head = build("tr", "", ...["Address", "Size", "In use", "Largest gap", "Pool", "Stream"].map(t => element("th", "", t)));
     table.append(build("caption", "", "The largest segments"), head);
@@ -42,7 +42,7 @@ class Segments {
   draw() {
     const {answer, canvas, context, app} = this, width = canvas.parentNode.clientWidth;
     if (!answer || !width) return;
-    const segments = answer.segments.toSorted((a, b) => b.bytes - a.bytes), total = segments.reduce((sum, s) => sum + s.bytes, 0);
+    const segments = answer.segments.toSorted((a, b) => b.bytes - a.bytes || b.used_bytes - a.used_bytes), total = segments.reduce((sum, s) => sum + s.bytes, 0);
     const row = Math.max(segments[0]?.bytes ?? 1, total / 24), scale = width / row;
     this.#places = [];
     // A segment goes into the first row that has room; of many rows only the last ones are tried.

@@ -2,7 +2,7 @@
 // shows the same.
 
 const stateNumbers = ["from", "to", "low", "high", "at", "sel", "min_bytes", "max_bytes", "min_life", "max_life"];
-const stateTexts = ["track", "axis", "colour", "text", "kind", "line", "frame", "weight", "rows", "sort"];
+const stateTexts = ["track", "axis", "colour", "text", "kind", "line", "line_name", "frame", "weight", "rows", "sort"];
 
 // A State holds values by name; what is null has its default.
 //
@@ -12,6 +12,7 @@ const stateTexts = ["track", "axis", "colour", "text", "kind", "line", "frame", 
 //   at               the moment of the segments, of live bytes and of the table
 //   sel              the selected allocation
 //   line, frame      or the selected line of code, or frame of the flame graph ("stack:depth"): all that was allocated there
+//   line_name        the line's name: in another run of the program, its number may be another line's
 //   text, kind, min_bytes, max_bytes, min_life, max_life   the filter
 //   colour           what colours mean: "line" (default) or "kind"
 //   weight           what the flame graph sums: "live" (default) or "lifetime"

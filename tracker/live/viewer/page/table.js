@@ -101,8 +101,10 @@ class Table {
   async #choose(r) {
     const {app} = this, {state} = app, rows = this.rows(), chosen = this.#chosen(r);
     if (rows === "allocations" || rows === "window") app.choose(rows === "window" ? Math.max(r.born, Math.min(app.moment(), (r.died ?? app.track.moments) - 1)) : app.moment(), chosen ? null : r.allocation);
-    else if (rows === "line") state.set(chosen && state.get("line") ? {line: null} : {line: String(r.key), frame: null, sel: null});
-    else if (rows === "kind") state.set({kind: chosen && state.get("kind") ? null : String(r.key)});
+    else if (rows === "line") {
+      app.names.add("lines", r.key, r.name);
+      state.set(chosen && state.get("line") ? {line: null} : {line: String(r.key), frame: null, sel: null});
+    } else if (rows === "kind") state.set({kind: chosen && state.get("kind") ? null : String(r.key)});
     else if (rows === "size") state.set(chosen ? {min_bytes: null, max_bytes: null} : {min_bytes: r.key, max_bytes: r.key});
     else {
       const {stack, stack_more} = await ask("stack", {track: app.track.track, stack: r.key});
