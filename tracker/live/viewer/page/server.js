@@ -58,11 +58,12 @@ function decodeTile(buffer) {
   return tile;
 }
 
-// Names are those of lines and kinds by their ids. What is not known yet is asked for, many at a time, and changed is called when it is.
+// Names are those of lines and kinds by their ids. What is not known yet is "", and is asked for, many at a time; changed is called
+// when the answer is there.
 class Names {
   #known = {lines: new Map(), kinds: new Map()};
-  #wanted = {lines: new Set(), kinds: new Set()};
-  #waiting = false;
+  #wanted = {lines: [], kinds: []};
+  #asking = false;
 
   constructor(changed) { this.changed = changed; }
 
@@ -72,31 +73,28 @@ class Names {
 
   #name(what, id) {
     const name = this.#known[what].get(id);
-    if (name === undefined && !this.#wanted[what].has(id)) {
-      this.#wanted[what].add(id);
-      if (!this.#waiting) {
-        this.#waiting = true;
-        setTimeout(() => this.#ask(), 20);
-      }
+    if (name !== undefined) return name;
+    this.add(what, id, "");
+    this.#wanted[what].push(id);
+    if (!this.#asking) {
+      this.#asking = true;
+      setTimeout(() => this.#ask(), 20);
     }
-    return name ?? "";
+    return "";
   }
 
   async #ask() {
-    const parameters = {};
-    for (const what of ["lines", "kinds"]) {
-      const ids = [...this.#wanted[what]].filter(id => !this.#known[what].has(id)).slice(0, 512);
-      if (ids.length) parameters[what] = ids.join(",");
-    }
     try {
-      const answer = await ask("names", parameters);
-      for (const what of ["lines", "kinds"]) for (const [id, name] of Object.entries(answer[what] ?? {})) this.add(what, +id, name);
-      this.changed();
+      while (this.#wanted.lines.length || this.#wanted.kinds.length) {
+        const [lines, kinds] = ["lines", "kinds"].map(what => this.#wanted[what].splice(0, 512).join(",") || null);
+        const answer = await ask("names", {lines, kinds});
+        for (const what of ["lines", "kinds"]) for (const [id, name] of Object.entries(answer[what] ?? {})) this.add(what, +id, name);
+        this.changed();
+      }
     } catch (error) {
       reportError(error);
     }
-    this.#waiting = false;
-    if (["lines", "kinds"].some(what => [...this.#wanted[what]].some(id => !this.#known[what].has(id) && !parameters[what]?.split(",").includes(String(id))))) this.#ask();
+    this.#asking = false;
   }
 }
 
