@@ -10,7 +10,7 @@ class App {
     this.root = document.documentElement;
     this.font = getComputedStyle(document.body).fontFamily;
     this.state = new State();
-    this.names = new Names(() => { this.timeline.draw(); });
+    this.names = new Names(() => { this.palette.by === "kind" ? this.recolour() : this.timeline.draw(); });
     this.palette = new Palette(this.state.get("colour") ?? "line", this.names);
     this.files = [];
     this.track = this.selected = this.info = null;
