@@ -47,11 +47,11 @@ class Details {
   }
 }
 
-// stackList lists frames, the innermost first; the site, which stands for the stack elsewhere, is bold.
+// stackList lists frames, the innermost first; the call site, which stands for the stack elsewhere, is bold.
 function stackList(frames, more) {
   const list = build("ol", "stack code");
   for (const f of frames) {
-    const li = build("li", f.site ? "site" : "", element("span", "", f.function || "unknown"));
+    const li = build("li", f.call_site ? "call-site" : "", element("span", "", f.function || "unknown"));
     if (f.file) li.append(" ", element("span", "quiet", f.line ? `${f.file}:${f.line}` : f.file));
     list.append(li);
   }

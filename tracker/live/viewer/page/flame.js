@@ -3,7 +3,7 @@
 class Flame {
   #latest = new Latest();
   #pathLatest = new Latest();
-  #path = [];  // the places from the outermost frame to the site of the selected allocation
+  #path = [];  // the places from the outermost frame to the call site of the selected allocation
   #lines = []; // by depth the boxes, from the left to the right
 
   constructor(app, card) {
