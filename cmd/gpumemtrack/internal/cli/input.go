@@ -40,6 +40,12 @@ type Input struct {
 // Close closes the file.
 func (in *Input) Close() error { return in.file.Close() }
 
+// Size returns the bytes of the file, packed as it is; 0 if that is not known.
+func (in *Input) Size() int64 { return in.file.size }
+
+// Done returns how many of them were read. Any goroutine may call it.
+func (in *Input) Done() int64 { return in.file.read() }
+
 // Pasted returns the argument of a command that reads standard input without one. At a terminal it says what to do.
 func Pasted(a *App, args []string) string {
 	if len(args) > 0 && args[0] != "-" {

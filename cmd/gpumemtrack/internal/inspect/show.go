@@ -54,14 +54,15 @@ sum of all lines.`,
   gpumemtrack show ranks/
   gpumemtrack show crash.pickle --ignore 'torch/optim' --by size
   gpumemtrack show crash.pickle --group attn='attn|Attention' --group mlp=MLP
-  gpumemtrack show crash.dump.json --web`,
+  gpumemtrack show crash.dump.json --web
+  gpumemtrack show ranks/ --web`,
 		Args: atLeastOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if web != "" {
-				if err := checkWeb(cmd, args); err != nil {
+				if err := checkWeb(cmd); err != nil {
 					return err
 				}
-				return showPage(a, args[0], web)
+				return showPage(a, args, web)
 			}
 			if err := o.check(cmd); err != nil {
 				return err
@@ -84,20 +85,17 @@ func atLeastOne(cmd *cobra.Command, args []string) error {
 
 // addWebFlag adds the flag that shows the page.
 func addWebFlag(cmd *cobra.Command, address *string) {
-	cmd.Flags().StringVar(address, "web", "", "serve the page of convert -o page.html and open it in a browser, until Ctrl-C (at a free port unless `ADDRESS` names one: --web=localhost:8080)")
+	cmd.Flags().StringVar(address, "web", "", "serve a timeline of single allocations and open it in a browser, until Ctrl-C (at a free port of this machine unless `ADDRESS` names one: --web=localhost:8080)")
 	cmd.Flags().Lookup("web").NoOptDefVal = "-"
 	cli.Complete(cmd, "web")
 }
 
-// checkWeb refuses flags that the page ignores: it shows the complete file, at any moment.
-func checkWeb(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return cli.UsageError("show --web: name one file")
-	}
+// checkWeb refuses flags that the page ignores: it shows the complete files, at any moment.
+func checkWeb(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if f.Name != "web" && !cli.IsLimitFlag(f.Name) {
-			err = cli.UsageError("show --web: --%s is for the table: the page shows the whole file, at every moment", f.Name)
+		if f.Name != "web" && f.Name != "as" && !cli.IsLimitFlag(f.Name) {
+			err = cli.UsageError("show --web: --%s is for the table: the page shows the whole files, at every moment", f.Name)
 		}
 	})
 	return err

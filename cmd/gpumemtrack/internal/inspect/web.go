@@ -1,41 +1,33 @@
 package inspect
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
+	"github.com/gpumemtrack/gpumemtrack/tracker/live/viewer"
 )
 
-// showPage serves the page of a file until a signal ends it.
-func showPage(a *cli.App, word, address string) error {
-	f, err := cli.Open(a, word)
+// showPage serves the timeline of files until a signal ends it. It answers from the start, and reads the files meanwhile.
+func showPage(a *cli.App, words []string, address string) error {
+	sources, err := pageSources(a, words)
 	if err != nil {
 		return err
 	}
-	to, _ := cli.FormatOf(".html")
-	write, err := cli.Writer(f, to, -1)
-	if err != nil {
-		return fmt.Errorf("show --web %s: %w", word, err)
-	}
-	var page bytes.Buffer
-	if err := write(&page); err != nil {
-		return fmt.Errorf("show --web %s: %w", word, err)
-	}
 	if address == "-" {
-		address = "localhost:0"
+		address = "127.0.0.1:0"
 	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -43,47 +35,119 @@ func showPage(a *cli.App, word, address string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), cli.StopSignals()...)
 	defer stop()
-	return servePage(ctx, a.Stdout, a.Stderr, listener, page.Bytes(), openBrowser)
+	var hosts []string
+	if host, _, err := net.SplitHostPort(address); err == nil && host != "" {
+		hosts = append(hosts, host)
+	}
+	v := viewer.New(viewer.Config{Hosts: hosts})
+	for _, s := range sources {
+		v.Add(s)
+	}
+	return servePage(ctx, a.Stdout, a.Stderr, listener, v, openBrowser)
 }
 
-// servePage serves a page until the context ends.
-func servePage(ctx context.Context, out, errs io.Writer, listener net.Listener, page []byte, open func(url string) error) error {
-	server := &http.Server{Handler: onePage(page), ReadHeaderTimeout: 10 * time.Second}
-	ended := make(chan error, 1)
+// pageSources returns the files that the arguments name. Of a directory or pattern, it leaves out those of other kinds. The
+// error of a file that is named by itself comes at once.
+func pageSources(a *cli.App, words []string) (sources []viewer.Source, err error) {
+	skipped := 0
+	for _, word := range words {
+		paths, err := expand(word)
+		if errors.Is(err, os.ErrNotExist) {
+			paths, err = []string{word}, nil // to open it says what is wrong
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range paths {
+			in, err := cli.OpenInput(a, path)
+			switch {
+			case err == nil:
+			case path != word && errors.Is(err, files.ErrFormat):
+				skipped++
+				continue
+			default:
+				return nil, err
+			}
+			if path != word && (in.Kind == nil || in.IsLog()) {
+				in.Close()
+				skipped++
+				continue
+			}
+			sources = append(sources, pageSource(a, in, path))
+		}
+	}
+	if len(sources) == 0 {
+		return nil, fmt.Errorf("%s: none of the %d files is a snapshot or dump", strings.Join(words, ", "), skipped)
+	}
+	return sources, nil
+}
+
+// pageSource returns the source of an input. It opens a file again when that is read: there may be thousands.
+func pageSource(a *cli.App, in *cli.Input, path string) viewer.Source {
+	size := in.Size()
+	again := in.CanReopen()
+	if again {
+		in.Close()
+	}
+	return viewer.Source{Name: filepath.Base(path), Path: path, Size: size, Read: func(ctx context.Context, p *viewer.Progress) (*files.File, error) {
+		if again {
+			opened, err := cli.OpenInput(a, path)
+			if err != nil {
+				return nil, err
+			}
+			in = opened
+		}
+		defer in.Close()
+		defer announced(ctx, in, p)()
+		return in.File()
+	}}
+}
+
+// announced announces how much of an input was read, until the function that it returns is called.
+func announced(ctx context.Context, in *cli.Input, p *viewer.Progress) (stop func()) {
+	const often = 100 * time.Millisecond
+	ctx, stop = context.WithCancel(ctx)
+	go func() {
+		ticker := time.NewTicker(often)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				p.Bytes(in.Done())
+			}
+		}
+	}()
+	return stop
+}
+
+// servePage serves a viewer until the context ends, or until it is known that none of its files can be read.
+func servePage(ctx context.Context, out, errs io.Writer, listener net.Listener, v *viewer.Viewer, open func(url string) error) error {
+	server := &http.Server{Handler: v, ReadHeaderTimeout: 10 * time.Second}
+	ended, read := make(chan error, 1), make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
-	url := fmt.Sprintf("http://%s/", listener.Addr())
+	url := fmt.Sprintf("http://%s/?token=%s", listener.Addr(), v.Token())
 	if _, err := fmt.Fprintf(out, "%s  (Ctrl-C ends it)\n", url); err != nil {
 		return errors.Join(err, server.Close()) // nobody knows the address
 	}
+	go func() { read <- v.Run(ctx) }()
 	if err := open(url); err != nil {
 		fmt.Fprintf(errs, "%s: %v: open the address above\n", cli.ProgramName, err)
 	}
-	select {
-	case <-ctx.Done():
-		return server.Close()
-	case err := <-ended:
-		return fmt.Errorf("show --web: %w", err)
+	for {
+		select {
+		case <-ctx.Done():
+			return server.Close()
+		case err := <-read:
+			if err != nil && ctx.Err() == nil {
+				return errors.Join(err, server.Close())
+			}
+			read = nil
+		case err := <-ended:
+			return fmt.Errorf("show --web: %w", err)
+		}
 	}
-}
-
-// onePage serves the page. A request whose host is not this machine (DNS rebinding) gets nothing.
-func onePage(page []byte) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, err := net.SplitHostPort(r.Host)
-		if err != nil {
-			host = strings.Trim(r.Host, "[]")
-		}
-		if _, err := netip.ParseAddr(host); err != nil && host != "localhost" {
-			http.Error(w, "ask by localhost or by an address", http.StatusForbidden)
-			return
-		}
-		if r.URL.Path != "/" {
-			http.NotFound(w, r)
-			return
-		}
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(page))
-	})
 }
 
 var errNoBrowser = errors.New("no browser can be opened here")
