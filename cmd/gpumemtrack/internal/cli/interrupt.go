@@ -21,13 +21,14 @@ func OwnProcess() { ownProcess = true }
 var interrupt struct {
 	mu      sync.Mutex
 	signals chan os.Signal // nil if signals are left to others
+	left    bool           // the command watches them itself
 }
 
 // endOnSignal lets the signals that stop a command end the program, with the exit code of shells, from here on.
 func endOnSignal(a *App) {
 	interrupt.mu.Lock()
 	defer interrupt.mu.Unlock()
-	if !ownProcess || interrupt.signals != nil {
+	if !ownProcess || interrupt.left || interrupt.signals != nil {
 		return
 	}
 	signals := make(chan os.Signal, 1)
@@ -49,10 +50,11 @@ func endOnSignal(a *App) {
 }
 
 // StopSignals returns the signals that end a command that watches, for it to be notified of. From here on they do not end the
-// program by themselves, as they do while it reads a file.
+// program by themselves, as they do while it reads a file: also not if it reads another one.
 func StopSignals() []os.Signal {
 	interrupt.mu.Lock()
 	defer interrupt.mu.Unlock()
+	interrupt.left = true
 	if interrupt.signals != nil {
 		signal.Stop(interrupt.signals)
 		close(interrupt.signals)
