@@ -83,6 +83,8 @@ type pickle struct {
 	marks []int // where in the stack
 	memo  memo
 
+	watch *watch // of ReadPickleBeside; nil for others
+
 	keeps   bool // calls are kept, as ReadObjects says
 	unnamed int  // how many keys of dicts were given a name
 }
@@ -217,6 +219,9 @@ func (p *pickle) storedDicts(text []byte) (n int, err error) {
 			n += 5
 		case text[n] == opAppends && n > 0:
 			p.packing = packing
+			if p.watch != nil {
+				p.watch.extends(p, list, nil)
+			}
 			return n + 1, p.share(p.lists.numbers.at(list.n), packing)
 		default:
 			return 0, nil
@@ -428,10 +433,13 @@ func (p *pickle) extendTop(code byte) error {
 			return err
 		}
 	}
-	switch {
-	case into.kind != want:
+	if into.kind != want {
 		return fmt.Errorf("an opcode finds %v, want %v", into.kind, want)
-	case want == List:
+	}
+	if p.watch != nil {
+		p.watch.extends(p, into, values)
+	}
+	if want == List {
 		return p.extend(into, values)
 	}
 	return p.setPairs(into, values)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"sync/atomic"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/internal/plain"
@@ -24,6 +25,9 @@ type raw struct {
 	hostSegments plain.Value   // a list of dicts
 	hostTrace    []plain.Value // lists of dicts
 	host         int           // the device that gets the host memory; -1 if there is none
+
+	beside bool         // another goroutine uses the Data
+	used   atomic.Int64 // bytes that were not counted yet
 
 	visits int64
 	sum    int64 // bytes of all sizes that were looked at
@@ -52,6 +56,15 @@ func (s *raw) initKeys() {
 	} {
 		*k.key = s.Key(k.text)
 	}
+}
+
+// Use counts memory as plain.Data does. While events are rebuilt beside the reader, the reader's next batch counts it.
+func (s *raw) Use(bytes int64) error {
+	if s.beside {
+		s.used.Add(bytes)
+		return nil
+	}
+	return s.Data.Use(bytes)
 }
 
 // visit counts an element that is read. A recorded file refers to each list once, but a hostile
@@ -149,20 +162,30 @@ func (s *raw) stackAt(v plain.Value, k plain.Key) (tables.StackID, error) {
 
 // readRaw reads a snapshot from a pickle or JSON, packed by gzip or not.
 func readRaw(in io.Reader, limit int64) (*raw, error) {
-	r, err := bounded.NewReader(in, limit)
-	if err != nil {
-		return nil, err
-	}
-	head, _ := r.Peek(64)
-	read := plain.ReadPickle
-	if isJSON(head) {
-		read = plain.ReadJSON
-	}
-	data, top, err := read(r)
+	data, top, err := readPlain(in, limit, nil)
 	if err != nil {
 		return nil, err
 	}
 	return newRaw(data, top)
+}
+
+// readPlain reads the values of a file. It rebuilds events of a pickle beside that, unless a is nil.
+func readPlain(in io.Reader, limit int64, a *ahead) (data *plain.Data, top plain.Value, err error) {
+	r, err := bounded.NewReader(in, limit)
+	if err != nil {
+		return nil, plain.Value{}, err
+	}
+	head, _ := r.Peek(64)
+	switch {
+	case isJSON(head):
+		return plain.ReadJSON(r)
+	case a == nil:
+		return plain.ReadPickle(r)
+	}
+	var final bool
+	data, top, final, err = plain.ReadPickleBeside(r, a.batch)
+	a.end(final && err == nil)
+	return data, top, err
 }
 
 // isJSON tells JSON from a pickle: "}" and "]" of protocol 1 build empty values
@@ -180,23 +203,34 @@ func isJSON(head []byte) bool {
 
 // newRaw finds the parts of a snapshot. Some programs keep the list of segments alone.
 func newRaw(data *plain.Data, top plain.Value) (*raw, error) {
-	s := &raw{Data: data, segmentList: top, stackReader: newStackReader(data), host: -1}
-	s.initKeys()
+	s := emptyRaw(data)
 	if top.Kind() == plain.List {
+		s.segmentList = top
 		return s, nil
 	}
 	if top.Kind() != plain.Dict {
 		return nil, fmt.Errorf("the file holds %v, want a dict with segments, or a list of them", top.Kind())
 	}
-	for name, value := range data.Each(top) {
+	return s, s.add(data.Each(top))
+}
+
+func emptyRaw(data *plain.Data) *raw {
+	s := &raw{Data: data, stackReader: newStackReader(data), host: -1}
+	s.initKeys()
+	return s
+}
+
+// add adds the parts of a snapshot.
+func (s *raw) add(parts iter.Seq2[string, plain.Value]) error {
+	for name, value := range parts {
 		switch name {
 		case "segments":
 			s.segmentList = value
 		case "device_traces":
 			if value.Kind() != plain.List {
-				return nil, fmt.Errorf("device_traces is %v, want a list", value.Kind())
+				return fmt.Errorf("device_traces is %v, want a list", value.Kind())
 			}
-			s.traces = data.List(value)
+			s.traces = s.List(value)
 		case "external_annotations":
 			s.annotations = value
 		case "allocator_settings":
@@ -208,21 +242,14 @@ func newRaw(data *plain.Data, top plain.Value) (*raw, error) {
 		}
 	}
 	if s.segmentList.Kind() != plain.List {
-		return nil, fmt.Errorf("segments is %v, want a list: not a memory snapshot", s.segmentKind(top))
+		return fmt.Errorf("segments is %v, want a list: not a memory snapshot", s.segmentList.Kind())
 	}
 	for device, events := range s.traces {
 		if events.Kind() != plain.List {
-			return nil, fmt.Errorf("device_traces[%d] is %v, want a list", device, events.Kind())
+			return fmt.Errorf("device_traces[%d] is %v, want a list", device, events.Kind())
 		}
 	}
-	return s, nil
-}
-
-func (s *raw) segmentKind(top plain.Value) plain.Kind {
-	if s.segmentList == top {
-		return plain.None
-	}
-	return s.segmentList.Kind()
+	return nil
 }
 
 // hostTraceOf returns the lists of events in "host_traces": one, or one for each of several allocators.

@@ -68,15 +68,32 @@ type contents struct {
 }
 
 func read(r io.Reader) (*contents, error) {
-	s, err := readRaw(r, 0)
+	a := new(ahead)
+	data, top, err := readPlain(r, 0, a)
 	if err != nil {
 		return nil, err
 	}
-	in := source{
+	if c := a.contents(data, top); c != nil {
+		return c, nil
+	}
+	s, err := newRaw(data, top)
+	if err != nil {
+		return nil, err
+	}
+	in := newSource(s)
+	in.readOrigin()
+	return in.contents(nil)
+}
+
+func newSource(s *raw) *source {
+	return &source{
 		raw: s, tensors: make(map[tensorKey]*tables.Tensor), sections: []string{""}, sectionIDs: map[string]uint32{"": 0},
 		streams: []alloc.Stream{0}, streamIDs: map[int64]uint8{0: 0},
 	}
-	in.readOrigin()
+}
+
+// contents makes the dumps of the devices. Some may have begun: their events are read.
+func (in *source) contents(begun map[int]*rebuilder) (*contents, error) {
 	devices, err := in.devices()
 	if err != nil {
 		return nil, err
@@ -88,7 +105,11 @@ func read(r io.Reader) (*contents, error) {
 	var c contents
 	var dumps []*snapshot.Dump
 	for _, ordinal := range slices.Sorted(maps.Keys(devices)) {
-		d, err := in.dump(ordinal, devices[ordinal])
+		r := begun[ordinal]
+		if r == nil {
+			r = in.newRebuilder(ordinal)
+		}
+		d, err := r.dump(devices[ordinal])
 		if err != nil {
 			return nil, err
 		}

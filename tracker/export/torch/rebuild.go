@@ -18,6 +18,8 @@ type rebuilder struct {
 	*source
 	ordinal int
 
+	filled   bool          // the segments were read
+	traced   bool          // the events were read
 	ends     []finalBuffer // the buffers at the end, by address
 	segments []alloc.Segment
 	broken   int64              // segments left out because their blocks do not tile them
@@ -82,19 +84,26 @@ const (
 	labelBytes = 64
 )
 
-func (in *source) dump(ordinal int, segments []rawSegment) (*snapshot.Dump, error) {
-	r := &rebuilder{
-		source: in, ordinal: ordinal, labels: make(map[int]userData),
-		siteIDs: make(map[siteKey]int32),
+func (in *source) newRebuilder(ordinal int) *rebuilder {
+	return &rebuilder{
+		source: in, ordinal: ordinal, labels: make(map[int]userData), siteIDs: make(map[siteKey]int32),
+		at: &snapshot.Snapshot{Device: in.device, Ordinal: ordinal},
 	}
-	r.at = &snapshot.Snapshot{Origin: in.origin, Device: in.device, Ordinal: ordinal, Settings: in.allocatorSettings()}
+}
+
+// dump makes the dump of the device. Its segments and events may have been read before.
+func (r *rebuilder) dump(segments []rawSegment) (*snapshot.Dump, error) {
+	r.at.Origin, r.at.Settings = r.origin, r.allocatorSettings()
 	r.at.DriverUsed, r.at.DriverTotal = -1, -1
 	if err := r.readSegments(segments); err != nil {
 		return nil, err
 	}
-	if err := r.readEvents(); err != nil {
-		return nil, err
+	if !r.traced {
+		if err := r.readTrace(); err != nil {
+			return nil, err
+		}
 	}
+	r.findBegun()
 	if err := r.findSites(); err != nil {
 		return nil, err
 	}
@@ -102,17 +111,14 @@ func (in *source) dump(ordinal int, segments []rawSegment) (*snapshot.Dump, erro
 	return r.result()
 }
 
-func (r *rebuilder) readEvents() error {
-	if err := r.readTrace(); err != nil {
-		return err
-	}
-	for addr, i := range r.open { // these are at the end, whose blocks have their true size
+// findBegun finds the allocations of the buffers at the end, whose blocks have their true size.
+func (r *rebuilder) findBegun() {
+	for addr, i := range r.open {
 		if e := r.finalAt(addr); e != nil {
 			e.entry = int32(i)
 			r.entries[i].Allocated = e.Size
 		}
 	}
-	return nil
 }
 
 func (r *rebuilder) readTrace() error {
@@ -120,13 +126,8 @@ func (r *rebuilder) readTrace() error {
 	if err != nil {
 		return err
 	}
-	most := r.eventsIn(r.ordinal)
-	r.entries, r.siteOf = make([]tables.EventEntry, 0, most), make([]int32, 0, most)
-	r.open = make(map[int64]int, min(most, len(r.ends)))
+	r.begin(r.eventsIn(r.ordinal))
 	for e, err := range r.events(r.ordinal) {
-		if err == nil {
-			err = r.Use(entryBytes)
-		}
 		if err != nil {
 			return err
 		}
@@ -136,7 +137,7 @@ func (r *rebuilder) readTrace() error {
 			}
 			notes = notes[1:]
 		}
-		if err := r.mergeFree(&e); err != nil {
+		if err := r.next(&e); err != nil {
 			return err
 		}
 	}
@@ -151,10 +152,20 @@ func (r *rebuilder) readTrace() error {
 	return nil
 }
 
+// begin prepares for at most that many events.
+func (r *rebuilder) begin(most int) {
+	r.traced = true
+	r.entries, r.siteOf = make([]tables.EventEntry, 0, most), make([]int32, 0, most)
+	r.open = make(map[int64]int, min(most, len(r.ends)))
+}
+
 const freeRequested = "free_requested"
 
-// mergeFree adds an event. A free_requested and the free_completed that follows it at once become one event.
-func (r *rebuilder) mergeFree(e *rawEvent) error {
+// next adds an event. A free_requested and the free_completed that follows it at once become one event.
+func (r *rebuilder) next(e *rawEvent) error {
+	if err := r.Use(entryBytes); err != nil {
+		return err
+	}
 	if e.action == "free_completed" && e.addr == r.deferred.addr {
 		r.deferred = rawEvent{}
 	}
@@ -168,7 +179,7 @@ func (r *rebuilder) mergeFree(e *rawEvent) error {
 	return r.event(e)
 }
 
-// flush adds the event that mergeFree deferred, if any.
+// flush adds the event that next deferred, if any.
 func (r *rebuilder) flush() error {
 	deferred := r.deferred
 	if r.deferred = (rawEvent{}); deferred.action != freeRequested {
@@ -385,6 +396,10 @@ func (r *rebuilder) site(stack tables.StackID, stream uint8, about described, si
 
 // readSegments reads the state at the end.
 func (r *rebuilder) readSegments(segments []rawSegment) error {
+	if r.filled {
+		return nil
+	}
+	r.filled = true
 	r.ends = make([]finalBuffer, 0, r.blocksIn(segments))
 	for i := range segments {
 		s := &segments[i]
