@@ -39,6 +39,10 @@ vuln: ## look for known vulnerabilities in what is called
 bench: ## run benchmarks: PKG=./alloc/cache BENCH=Alloc; BASE=REV compares in turns (COUNT=6 TIME=1s)
 	@BENCHSTAT=$(BENCHSTAT) scripts/bench "$(BASE)" "$(PKG)" "$(or $(BENCH),.)" "$(or $(COUNT),6)" "$(or $(TIME),1s)"
 
+.PHONY: bench-recordings
+bench-recordings: ## what reading recordings costs, in turns with Python's pickle.load: COUNT=3 (ONLY=WORD KEEP=FOLDER)
+	@ONLY="$(ONLY)" KEEP=$(KEEP) scripts/bench-recordings $(or $(COUNT),3)
+
 .PHONY: bench-attach
 bench-attach: ## what attach costs, in turns with bpftrace and memray, as root: COUNT=5 (BASE=FILE PYTHON=FILE)
 	@BASE=$(BASE) PYTHON=$(PYTHON) scripts/bench-attach $(or $(COUNT),5)
