@@ -45,16 +45,16 @@ import (
 // The memory that Read takes grows with the file, up to 1 GiB; beyond that it returns an error. It
 // keeps the innermost 1024 frames of a stack.
 func Read(r io.Reader) (*snapshot.Dump, *export.Usage, error) {
-	d, u, err := ReadDump(r)
+	c, err := read(r)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("read PyTorch snapshot: %w", err)
 	}
-	return d, u.Fill(), nil
+	return c.Dump, c.Usage, nil
 }
 
 // ReadDump is Read with a usage that gets its rows by its method Fill, when they are needed.
 func ReadDump(r io.Reader) (*snapshot.Dump, *export.Usage, error) {
-	c, err := read(r)
+	c, err := readDeferred(r)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read PyTorch snapshot: %w", err)
 	}
@@ -67,7 +67,16 @@ type contents struct {
 	Usage *export.Usage
 }
 
+// read reads a file, with the rows of its usage.
 func read(r io.Reader) (*contents, error) {
+	c, err := readDeferred(r)
+	if err == nil {
+		c.Usage.Fill()
+	}
+	return c, err
+}
+
+func readDeferred(r io.Reader) (*contents, error) {
 	a := new(ahead)
 	data, top, err := readPlain(r, 0, a)
 	if err != nil {
