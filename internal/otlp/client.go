@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 )
 
 // Client sends the payloads of one signal to one server. Its methods may be called from any goroutine.
@@ -204,16 +205,30 @@ func retryAfter(text string, now time.Time) time.Duration {
 // message is an encoded request or answer, for connect.
 type message struct{ bytes []byte }
 
-// rawCodec passes encoded messages on.
+// rawCodec passes encoded messages on. connect also reads a status with it.
 type rawCodec struct{}
 
 func (rawCodec) Name() string { return "proto" }
 
-func (rawCodec) Marshal(v any) ([]byte, error) { return v.(*message).bytes, nil }
+func (rawCodec) Marshal(v any) ([]byte, error) {
+	switch v := v.(type) {
+	case *message:
+		return v.bytes, nil
+	case proto.Message:
+		return proto.Marshal(v)
+	}
+	return nil, fmt.Errorf("%T is no message", v)
+}
 
 func (rawCodec) Unmarshal(text []byte, v any) error {
-	v.(*message).bytes = bytes.Clone(text)
-	return nil
+	switch v := v.(type) {
+	case *message:
+		v.bytes = bytes.Clone(text)
+		return nil
+	case proto.Message:
+		return proto.Unmarshal(text, v)
+	}
+	return fmt.Errorf("%T is no message", v)
 }
 
 func (c *Client) sendGRPC(ctx context.Context, payload []byte) (Answer, error) {
@@ -227,8 +242,8 @@ func (c *Client) sendGRPC(ctx context.Context, payload []byte) (Answer, error) {
 		return parseAnswer(response.Msg.bytes), nil
 	}
 	var failure *connect.Error
-	if !errors.As(err, &failure) {
-		return Answer{}, &retryError{err: err}
+	if !errors.As(err, &failure) || !connect.IsWireError(err) { // the connection failed, maybe in the middle of an answer
+		return Answer{}, &retryError{err: fmt.Errorf("%w (%s)", err, c.to.url)}
 	}
 	after, wished := time.Duration(0), false
 	for _, detail := range failure.Details() {

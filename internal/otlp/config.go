@@ -176,3 +176,39 @@ func (c *Config) tlsConfig(s Signal) (*tls.Config, error) {
 	out.Certificates = []tls.Certificate{own}
 	return out, nil
 }
+
+// ResourceAttributes returns the resource attributes of OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME. The error says what is
+// wrong with them.
+func ResourceAttributes(getenv func(string) string) (map[string]any, error) {
+	attributes := make(map[string]any)
+	for pair := range strings.SplitSeq(getenv("OTEL_RESOURCE_ATTRIBUTES"), ",") {
+		if strings.TrimSpace(pair) == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(pair, "=")
+		decoded, err := url.PathUnescape(strings.TrimSpace(value))
+		if key = strings.TrimSpace(key); !ok || err != nil || key == "" {
+			return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %q: want key=value pairs with a comma between them", pair)
+		}
+		attributes[key] = decoded
+	}
+	if name := getenv("OTEL_SERVICE_NAME"); name != "" {
+		attributes["service.name"] = name
+	}
+	return attributes, nil
+}
+
+// Interval returns the time between two pushes of metrics, of OTEL_METRIC_EXPORT_INTERVAL or 15 s. The error says that it is no
+// number of milliseconds.
+func Interval(getenv func(string) string) (time.Duration, error) {
+	const usual = 15 * time.Second
+	text := strings.TrimSpace(getenv("OTEL_METRIC_EXPORT_INTERVAL"))
+	if text == "" {
+		return usual, nil
+	}
+	ms, err := strconv.ParseUint(text, 10, 31)
+	if err != nil || ms == 0 {
+		return 0, fmt.Errorf("OTEL_METRIC_EXPORT_INTERVAL=%s: want a number of milliseconds", text)
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}

@@ -132,10 +132,10 @@ func grpcHandler(fails error, got *[]byte) http.Handler {
 
 // TestGRPC speaks gRPC without TLS.
 func TestGRPC(t *testing.T) {
-	retry := connect.NewError(connect.CodeResourceExhausted, io.EOF)
-	detail, err := connect.NewErrorDetail(durationpb.New(0))
+	detailed := connect.NewError(connect.CodeResourceExhausted, io.EOF)
+	detail, err := connect.NewErrorDetail(durationpb.New(0)) // of another type than the wish to retry
 	require.NoError(t, err)
-	retry.AddDetail(detail)
+	detailed.AddDetail(detail)
 	var refused *RefusedError
 	for name, test := range map[string]struct {
 		fails error
@@ -146,7 +146,7 @@ func TestGRPC(t *testing.T) {
 		"unavailable":    {connect.NewError(connect.CodeUnavailable, io.EOF), true, false},
 		"no such signal": {connect.NewError(connect.CodeUnimplemented, io.EOF), false, true},
 		"bad data":       {connect.NewError(connect.CodeInvalidArgument, io.EOF), false, false},
-		"exhausted":      {retry, false, false}, // without a RetryInfo it is final
+		"exhausted":      {detailed, false, false}, // without a RetryInfo it is final
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []byte
@@ -169,6 +169,27 @@ func TestGRPC(t *testing.T) {
 				assert.Equal(t, test.none, refused.NoSuchSignal)
 			}
 		})
+	}
+}
+
+// TestConnectionsThatBreak has a server that ends in the middle of an answer: the payload may be taken later.
+func TestConnectionsThatBreak(t *testing.T) {
+	for _, scheme := range []string{"http", "grpc"} {
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/grpc+proto")
+			w.Header().Set("Content-Length", "100")
+			_, _ = w.Write([]byte{0, 0, 0, 0, 20, 1, 2})
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}))
+		server.Config.Protocols = new(http.Protocols)
+		server.Config.Protocols.SetHTTP1(true)
+		server.Config.Protocols.SetUnencryptedHTTP2(true)
+		server.Start()
+		_, err := newClient(t, Config{Endpoint: scheme + "://" + server.Listener.Addr().String()}).Send(t.Context(), []byte("payload"))
+		server.Close()
+		var again *retryError
+		assert.ErrorAs(t, err, &again, scheme)
 	}
 }
 

@@ -218,6 +218,9 @@ func TestModulesHaveAPurpose(t *testing.T) {
 
 	folders, err := filepath.Glob(filepath.Join(root, "*", "*", "go.mod"))
 	require.NoError(t, err)
+	deeper, err := filepath.Glob(filepath.Join(root, "*", "*", "*", "go.mod"))
+	require.NoError(t, err)
+	folders = append(folders, deeper...)
 	var need []string
 	for _, path := range folders {
 		for _, name := range required(t, filepath.Dir(path)) {

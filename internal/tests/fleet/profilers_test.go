@@ -1,9 +1,6 @@
 package fleet_test
 
 import (
-	"net/url"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/pprof/profile"
@@ -98,38 +95,4 @@ func TestParcaPullsTheProfile(t *testing.T) {
 	for _, keep := range ours.KeepSampleType {
 		assert.Contains(t, types, keep.Type+" "+keep.Unit)
 	}
-}
-
-// TestCollectorPullsTheProfile asks for what otelcol.yaml names, and has a Collector check the file where there is one.
-func TestCollectorPullsTheProfile(t *testing.T) {
-	var c struct {
-		Receivers map[string]struct {
-			Remote struct {
-				Endpoint           string
-				CollectionInterval string `yaml:"collection_interval"`
-			}
-		}
-		Exporters map[string]struct{ Endpoint string }
-		Service   struct {
-			Pipelines map[string]struct{ Receivers, Exporters []string }
-		}
-	}
-	readYAML(t, "otelcol.yaml", &c)
-	pipeline := c.Service.Pipelines["profiles"]
-	require.Len(t, pipeline.Receivers, 1)
-	require.Len(t, pipeline.Exporters, 1)
-	assert.Contains(t, c.Exporters, pipeline.Exporters[0])
-	endpoint, err := url.Parse(c.Receivers[pipeline.Receivers[0]].Remote.Endpoint)
-	require.NoError(t, err)
-	assert.Equal(t, "127.0.0.1:6061", endpoint.Host, "prometheus.yml has the same")
-	assert.Equal(t, []string{"alloc_objects count", "alloc_space bytes", "inuse_objects count", "inuse_space bytes"}, profiled(t, endpoint.Path))
-
-	t.Run("validate", func(t *testing.T) {
-		path, err := exec.LookPath("otelcol-contrib")
-		if err != nil {
-			t.Skip("otelcol-contrib, a Collector with the pprof receiver, is not in PATH")
-		}
-		out, err := exec.Command(path, "validate", "--config="+filepath.Join(folder, "otelcol.yaml"), "--feature-gates=+service.profilesSupport").CombinedOutput()
-		assert.NoError(t, err, "%s", out)
-	})
 }

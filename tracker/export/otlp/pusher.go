@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,7 +23,8 @@ import (
 )
 
 // Source is what is pushed: a *tracker.MemTracker or an *attach.Source. Its method may be called from any goroutine, and
-// holds no allocation up. Sources are compared by ==.
+// holds no allocation up. Sources are compared by ==. If it also has a method Ended() time.Time, as an *attach.Source has, its
+// metrics are pushed once more after that is not zero.
 type Source interface {
 	LightSnapshot() *snapshot.Snapshot
 }
@@ -81,6 +81,9 @@ type Pusher struct {
 	resume  time.Time     // the end of the latest pause
 
 	taken, refused atomic.Int64 // profiles
+
+	mu    sync.Mutex
+	ended map[Source]bool // whose metrics were pushed after the end of their process
 }
 
 // Stats count what was pushed.
@@ -148,15 +151,12 @@ func (c Config) complete() (Config, error) {
 	if c.Interval < 0 {
 		return c, fmt.Errorf("an interval of %v: want more than 0", c.Interval)
 	}
-	if text := c.getenv("OTEL_METRIC_EXPORT_INTERVAL"); c.Interval == 0 && text != "" {
-		ms, err := strconv.ParseUint(text, 10, 31)
-		if err != nil || ms == 0 {
-			return c, fmt.Errorf("OTEL_METRIC_EXPORT_INTERVAL=%s: want a number of milliseconds", text)
-		}
-		c.Interval = time.Duration(ms) * time.Millisecond
+	every, err := wire.Interval(c.getenv)
+	if err != nil {
+		return c, err
 	}
-	c.Interval = cmp.Or(c.Interval, 15*time.Second)
-	all, err := environment(c.getenv)
+	c.Interval = cmp.Or(c.Interval, every)
+	all, err := wire.ResourceAttributes(c.getenv)
 	if err != nil {
 		return c, err
 	}
@@ -197,10 +197,20 @@ func (p *Pusher) every(ctx context.Context, push func()) {
 	})
 }
 
-// addMetrics takes the metrics of all sources, and puts them into the queue.
+// addMetrics takes the metrics of all sources, and puts them into the queue. Those of a process that has ended come once more:
+// then they are in no sum.
 func (p *Pusher) addMetrics() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	var all []wire.Measured
+	before := p.ended
+	p.ended = make(map[Source]bool)
 	for source := range p.sources() {
+		if of, ok := source.(interface{ Ended() time.Time }); ok && !of.Ended().IsZero() {
+			if p.ended[source] = true; before[source] {
+				continue
+			}
+		}
 		all = append(all, measured(p.cfg.Resource, source.LightSnapshot()))
 	}
 	all = append(all, p.measured())

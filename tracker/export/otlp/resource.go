@@ -2,12 +2,9 @@ package otlp
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
-	"net/url"
 	"regexp"
 	"strconv"
-	"strings"
 
 	commonpb "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	resourcepb "go.opentelemetry.io/proto/slim/otlp/resource/v1"
@@ -15,26 +12,6 @@ import (
 	wire "github.com/gpumemtrack/gpumemtrack/internal/otlp"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
-
-// environment returns the resource attributes of OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME.
-func environment(getenv func(string) string) (map[string]any, error) {
-	attributes := make(map[string]any)
-	for pair := range strings.SplitSeq(getenv("OTEL_RESOURCE_ATTRIBUTES"), ",") {
-		if strings.TrimSpace(pair) == "" {
-			continue
-		}
-		key, value, ok := strings.Cut(pair, "=")
-		decoded, err := url.PathUnescape(strings.TrimSpace(value))
-		if key = strings.TrimSpace(key); !ok || err != nil || key == "" {
-			return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %q: want key=value pairs with a comma between them", pair)
-		}
-		attributes[key] = decoded
-	}
-	if name := getenv("OTEL_SERVICE_NAME"); name != "" {
-		attributes["service.name"] = name
-	}
-	return attributes, nil
-}
 
 // They find the parts of Origin.Container.
 var (

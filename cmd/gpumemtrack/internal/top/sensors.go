@@ -19,6 +19,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/push"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 )
 
@@ -28,6 +29,8 @@ type sensorsOptions struct {
 	json     bool
 	all      bool
 	interval time.Duration
+	otlp     string
+	push     *push.Devices // nil without --otlp
 }
 
 // Sensors is gpumemtrack sensors.
@@ -57,11 +60,12 @@ answer.`,
 	flags.DurationVar(&o.interval, "interval", time.Second, "with -w: `TIME` between updates")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	flags.BoolVar(&o.all, "all", false, "show devices that CUDA_VISIBLE_DEVICES hides too")
+	push.AddFlag(cmd, &o.otlp, "each reading")
 	cli.AddSourceFlag(cmd, &o.source)
 	return cmd
 }
 
-func runSensors(a *cli.App, o sensorsOptions) error {
+func runSensors(a *cli.App, o sensorsOptions) (err error) {
 	if o.interval < cli.MinInterval {
 		return cli.UsageError("--interval %v: the shortest is %v", o.interval, cli.MinInterval)
 	}
@@ -70,6 +74,12 @@ func runSensors(a *cli.App, o sensorsOptions) error {
 		return err
 	}
 	defer cli.CloseSoon(src)
+	if o.otlp != "" {
+		if o.push, err = push.NewDevices(a, o.otlp); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, o.push.Close()) }()
+	}
 	if !o.watch {
 		return writeSensors(a, src, devices, o)
 	}
@@ -147,6 +157,9 @@ func anyKey(keys *os.File, pressed func()) (restore func(), err error) {
 
 func writeSensors(a *cli.App, src nvml.Source, devices []nvml.Device, o sensorsOptions) error {
 	list := nvml.ReadAll(src, devices)
+	if o.push != nil {
+		o.push.Readings(list)
+	}
 	screen := cli.ScreenOf(a.Stdout)
 	if !o.watch {
 		screen.Height = 0 // one can scroll back

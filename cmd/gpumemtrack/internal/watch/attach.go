@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/push"
 	"github.com/gpumemtrack/gpumemtrack/internal/userfile"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 	"github.com/gpumemtrack/gpumemtrack/tracker/attach"
@@ -26,6 +27,7 @@ type attachOptions struct {
 	pid        int
 	all        bool
 	live       string
+	otlp       string
 	hosts      []string
 	every      time.Duration
 	json       string // a file; "-" is standard output, "" means tables
@@ -80,6 +82,7 @@ them.`,
 	flags.IntVar(&o.pid, "pid", 0, "watch process `PID` from now on")
 	flags.BoolVar(&o.all, "all", false, "watch every process of the machine, now and later")
 	flags.StringVar(&o.live, "live", "", "serve a live page, dumps and Prometheus metrics at this `ADDRESS`, such as localhost:8080")
+	push.AddFlag(cmd, &o.otlp, "metrics, and profiles by call stack,")
 	flags.StringArrayVar(&o.hosts, "allow-host", nil, "let --live answer requests for this host `NAME`, such as gpu-7.example.com; * is any; may be repeated")
 	flags.DurationVar(&o.every, "every", 10*time.Second, "`TIME` between tables; 0 prints only the last one")
 	addJSONFlag(flags, &o.json, "print each table as a line of JSON; with a command, into this `FILE`")
@@ -166,6 +169,13 @@ func runAttach(a *cli.App, o attachOptions) error {
 		}
 		defer stop()
 	}
+	if o.otlp != "" {
+		stop, err := pushAttached(a, w, o.otlp)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	return watchAttached(a, w, o, to, path)
 }
 
@@ -243,7 +253,7 @@ func attachedTables(ctx context.Context, w *attach.Watcher, to io.Writer, o atta
 		<-ctx.Done()
 		return
 	}
-	onlyTables := len(o.command) == 0 && o.output == "" && o.live == ""
+	onlyTables := len(o.command) == 0 && o.output == "" && o.live == "" && o.otlp == ""
 	ticker := time.NewTicker(o.every)
 	defer ticker.Stop()
 	for {

@@ -3,8 +3,11 @@ package watch
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -13,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -88,6 +92,31 @@ func TestAttachWithoutRights(t *testing.T) {
 	require.Zero(t, run(append([]string{"attach", "--preload", "--"}, leaky(t, libs)...), nil, &stdout, &stderr), stderr.String())
 	assert.Contains(t, stderr.String(), "5 buffers, 5.0 MiB live; peak ")
 	assert.Contains(t, stderr.String(), "new_buffer")
+}
+
+// TestAttachPushes has a program that leaks, and a server that takes what it allocated by the end.
+func TestAttachPushes(t *testing.T) {
+	libs := canAttach(t)
+	var paths sync.Map
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		text, err := gzip.NewReader(r.Body)
+		if assert.NoError(t, err) {
+			body, err := io.ReadAll(text)
+			assert.NoError(t, err)
+			paths.Store(r.URL.Path, string(body))
+		}
+	}))
+	defer server.Close()
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, run(append([]string{"attach", "--preload", "--otlp", server.URL, "--"}, leaky(t, libs)...), nil, &stdout, &stderr), stderr.String())
+	assert.NotContains(t, stderr.String(), "--otlp")
+	profiles, ok := paths.Load("/v1development/profiles")
+	require.True(t, ok)
+	assert.Contains(t, profiles, "inuse_space")
+	assert.Contains(t, profiles, "process.pid")
+	metrics, ok := paths.Load("/v1/metrics")
+	require.True(t, ok)
+	assert.Contains(t, metrics, "gpumem.memory.allocated")
 }
 
 func TestAttachPassesTheExitCodeOn(t *testing.T) {

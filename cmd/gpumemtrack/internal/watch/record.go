@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
+	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/push"
 	"github.com/gpumemtrack/gpumemtrack/nvml"
 	"github.com/gpumemtrack/gpumemtrack/nvml/chart"
 )
@@ -31,7 +32,9 @@ type recordOptions struct {
 	force    bool
 	source   string
 	noLive   bool
-	json     string // a file; "-" is standard output, "" means a table
+	otlp     string
+	push     *push.Devices // nil without --otlp
+	json     string        // a file; "-" is standard output, "" means a table
 	command  []string
 }
 
@@ -89,6 +92,7 @@ lost.`,
 	flags.DurationVar(&o.duration, "duration", 0, "stop after this `TIME` (default: no limit)")
 	flags.StringVar(&o.with, "with", "memory", "`WHAT` to record: "+strings.Join(recordable, ", ")+"; memory always is")
 	flags.BoolVarP(&o.force, "force", "f", false, "overwrite files")
+	push.AddFlag(cmd, &o.otlp, "the latest values every 15 s")
 	flags.BoolVar(&o.noLive, "no-live", false, "show no line on the terminal while recording")
 	addJSONFlag(flags, &o.json, "print JSON instead of the table; with a command, into this `FILE`")
 	cli.Complete(cmd, "with", recordable...)
@@ -114,6 +118,16 @@ func runRecord(a *cli.App, o recordOptions) error {
 	cfg.Source = src
 	if err := CheckRecording(&cfg, charts); err != nil {
 		return err
+	}
+	if o.otlp != "" {
+		if o.push, err = push.NewDevices(a, o.otlp); err != nil {
+			return err
+		}
+		defer func() {
+			if err := o.push.Close(); err != nil {
+				fmt.Fprintf(a.Stderr, "%s: %v\n", cli.ProgramName, err)
+			}
+		}()
 	}
 	if len(o.command) > 0 {
 		return recordCommand(a, cfg, charts, o, path)
@@ -224,10 +238,24 @@ func recordUntil(ctx context.Context, a *cli.App, cfg nvml.Config, charts []stri
 		}()
 	}
 	err = rec.Record(ctx, func(ctx context.Context) error {
+		defer o.pushing(rec)()
 		showLive(ctx, a, rec, false, o)
 		return nil
 	})
 	return errors.Join(err, finish(a, a.Stdout, rec, charts, o))
+}
+
+// pushing pushes what is recorded until stop is called.
+func (o recordOptions) pushing(rec *nvml.Recorder) (stop func()) {
+	if o.push == nil {
+		return func() {}
+	}
+	now := func() { o.push.Recording(rec.Recording()) }
+	stop = o.push.Every(now)
+	return func() {
+		stop()
+		now()
+	}
 }
 
 // recordCommand runs the command and records it. Standard output belongs to the command; ours goes
@@ -249,6 +277,7 @@ func recordCommand(a *cli.App, cfg nvml.Config, charts []string, o recordOptions
 			ctx, cancel = context.WithTimeout(ctx, o.duration)
 			defer cancel()
 		}
+		defer o.pushing(rec)()
 		showLive(ctx, a, rec, true, o)
 		return nil
 	})
