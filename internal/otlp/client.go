@@ -212,8 +212,8 @@ func (rawCodec) Name() string { return "proto" }
 
 func (rawCodec) Marshal(v any) ([]byte, error) {
 	switch v := v.(type) {
-	case *message:
-		return v.bytes, nil
+	case *message: // connect keeps the bytes that it gets, and writes to them later
+		return bytes.Clone(v.bytes), nil
 	case proto.Message:
 		return proto.Marshal(v)
 	}

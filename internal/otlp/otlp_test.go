@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/pem"
@@ -9,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -155,8 +157,15 @@ func TestGRPC(t *testing.T) {
 			server.Config.Protocols.SetUnencryptedHTTP2(true)
 			server.Start()
 			defer server.Close()
-			answer, err := newClient(t, Config{Endpoint: "grpc://" + server.Listener.Addr().String()}).Send(t.Context(), []byte("payload"))
-			assert.Equal(t, "payload", string(got))
+			client := newClient(t, Config{Endpoint: "grpc://" + server.Listener.Addr().String()})
+			payload := bytes.Repeat([]byte("payload"), 1000)
+			for range 8 { // what a client keeps of one request may not get into another, nor into the caller's payload
+				_, _ = client.Send(t.Context(), payload[:len(payload)/2])
+				assert.Equal(t, string(payload[:len(payload)/2]), string(got))
+			}
+			answer, err := client.Send(t.Context(), payload)
+			assert.Equal(t, strings.Repeat("payload", 1000), string(got))
+			assert.Equal(t, strings.Repeat("payload", 1000), string(payload))
 			switch {
 			case test.fails == nil:
 				require.NoError(t, err)

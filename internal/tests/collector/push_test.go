@@ -173,7 +173,7 @@ func TestAnHourWithACollectorThatDies(t *testing.T) {
 				endpoint = "http://" + between.address
 			}
 			program := newProgram(t)
-			pusher, err := otlp.Start(otlp.Config{Endpoint: endpoint, Interval: time.Hour}, program.tr)
+			pusher, err := otlp.Start(otlp.Config{Endpoint: endpoint, Interval: time.Hour, Warn: func(err error) { t.Log(err) }}, program.tr)
 			require.NoError(t, err)
 			failed := 0
 			for i := range pushes {
