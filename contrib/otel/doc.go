@@ -3,8 +3,13 @@
 //	observed, err := otel.Observe(provider.Meter("trainer"), tr)
 //	defer observed.Unregister()
 //
-// The package is a module of its own, and needs OpenTelemetry's metric API only: the
-// program chooses the SDK and where the metrics go.
+// and its memory by call stack, as OTLP profiles with the SDK's resource:
+//
+//	pusher, err := otel.PushProfiles(otlp.Config{}, res, tr)
+//	defer pusher.Stop(ctx)
+//
+// The package is a module of its own. It gives metrics to OpenTelemetry's API: the program chooses the SDK's exporters and
+// where the metrics go. Profiles, for which the SDK has no signal yet, are pushed by package tracker/export/otlp.
 //
 // # What is observed
 //
