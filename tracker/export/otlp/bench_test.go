@@ -1,3 +1,5 @@
+//go:build linux
+
 package otlp
 
 import (
@@ -5,71 +7,34 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/pprof"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/prom"
-	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
-	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
-	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 )
-
-// made is a source whose call sites are made up.
-type made struct {
-	tables tables.Tables
-	took   int
-}
-
-// manySites returns a source of call sites that have different stacks, with many common frames as in programs.
-func manySites(sites, depth int) *made {
-	tensor, err := tables.NewTensor(alloc.Shape{1024}, alloc.Float32, "Parameter")
-	if err != nil {
-		panic(err)
-	}
-	tensor.Memory = alloc.DeviceMemory
-	stacks := new(tables.StackTable)
-	m := &made{tables: tables.Tables{Stacks: stacks, Sections: []string{""}, Epoch: time.Unix(1_000_000, 0)}}
-	for i := range sites {
-		stack := make(mem.Stack, depth)
-		for at := range stack {
-			line := i >> (2 * at)
-			stack[at] = mem.Frame{Function: fmt.Sprintf("example.com/train/model.(*Layer%d).Forward%d", at, line%512), File: fmt.Sprintf("/src/train/model/layer%d.go", at), Line: 1 + line}
-		}
-		m.tables.Sites = append(m.tables.Sites, tables.SiteEntry{
-			Place: tables.Place{Stack: stacks.Add(stack, stack[0])}, Tensor: &tensor, Live: int64(1 + i%3), Peak: int64(1 + i%3), Total: int64(4 + i%7),
-		})
-	}
-	return m
-}
-
-// change allocates a buffer more at one of every so many call sites.
-func (m *made) change(every int) {
-	m.took++
-	for i := m.took % every; i < len(m.tables.Sites); i += every {
-		m.tables.Sites[i].Live++
-		m.tables.Sites[i].Total++
-	}
-}
-
-func (m *made) LightSnapshot() *snapshot.Snapshot {
-	s := &snapshot.Snapshot{Device: "GPU", UUID: "GPU-00000000-0000-0000-0000-000000000000", Time: time.Unix(1_000_000+int64(m.took), 0), Tables: tables.Wrap(m.tables)}
-	t := tables.Of(&s.Tables)
-	t.Sites = append([]tables.SiteEntry(nil), m.tables.Sites...)
-	s.DriverUsed, s.DriverTotal = -1, -1
-	return s
-}
 
 // nowhere takes everything.
 type nowhere struct{}
 
 func (nowhere) RoundTrip(*http.Request) (*http.Response, error) {
 	return reply(http.StatusOK, nil, nil)
+}
+
+// cpu reports the processor time of a benchmark: the machine may be busy with other things.
+func cpu(b *testing.B) (end func()) {
+	read := func() float64 {
+		var u syscall.Rusage
+		require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+		return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e6
+	}
+	before := read()
+	return func() { b.ReportMetric((read()-before)/float64(b.N), "cpu-ms/op") }
 }
 
 // BenchmarkPush pushes 1 % of 100,000 call sites, beside writing all of them as pprof, and beside a scrape by Prometheus.
@@ -83,12 +48,14 @@ func BenchmarkPush(b *testing.B) {
 		require.NoError(b, p.Flush(b.Context()))
 		runtime.GC()
 		b.ReportAllocs()
+		defer cpu(b)()
 		for b.Loop() {
 			m.change(100)
 			require.NoError(b, p.Flush(b.Context()))
 		}
 	})
 	b.Run("otlp=all", func(b *testing.B) {
+		defer cpu(b)()
 		for b.Loop() {
 			p, err := Start(Config{Endpoint: "http://x", Interval: time.Hour, NoMetrics: true, transport: nowhere{}, getenv: noEnv}, m)
 			require.NoError(b, err)
@@ -98,15 +65,17 @@ func BenchmarkPush(b *testing.B) {
 	})
 	b.Run("pprof", func(b *testing.B) {
 		b.ReportAllocs()
+		defer cpu(b)()
 		for b.Loop() {
 			require.NoError(b, pprof.WriteUsage(new(bytes.Buffer), export.FromSnapshot(m.LightSnapshot())))
 		}
 	})
-	for _, top := range []int{0, 20} {
+	for _, top := range []int{0, 20, sites} {
 		b.Run(fmt.Sprintf("prom/top=%d", top), func(b *testing.B) {
 			registry := prometheus.NewPedanticRegistry()
 			registry.MustRegister(prom.NewCollector(m.LightSnapshot, prom.Config{TopCallSites: top}))
 			b.ReportAllocs()
+			defer cpu(b)()
 			for b.Loop() {
 				_, err := registry.Gather()
 				require.NoError(b, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/internal/lines"
+	"github.com/gpumemtrack/gpumemtrack/tracker/internal/tables"
 	"github.com/gpumemtrack/gpumemtrack/tracker/mem"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot"
 	"github.com/gpumemtrack/gpumemtrack/tracker/snapshot/leaks"
@@ -171,12 +172,18 @@ func (v *values) device(s *snapshot.Snapshot) {
 }
 
 func (v *values) sites(s *snapshot.Snapshot, top int) {
-	sums, names := make(map[string]alloc.Bytes), linesOf(s)
-	for site := range s.CallSites() {
-		if site.Live.Bytes == 0 || site.Memory.OnHost() {
-			continue
+	live := make(map[mem.Frame]alloc.Bytes)
+	t := tables.Of(&s.Tables)
+	for i := range t.Sites {
+		if e := &t.Sites[i]; e.Live != 0 && !e.Tensor.Memory.OnHost() {
+			live[t.Stacks.Site(e.Stack)] += e.Tensor.Tally(e.Live).Bytes
 		}
-		sums[labelValue(names.Of(site.CallSite))] += site.Live.Bytes
+	}
+	sums, names := make(map[string]alloc.Bytes), linesOf(s)
+	for line, bytes := range live {
+		if bytes != 0 {
+			sums[labelValue(names.Of(line))] += bytes
+		}
 	}
 	var other alloc.Bytes
 	for i, name := range largestFirst(sums) {
@@ -205,11 +212,18 @@ func (v *values) suspects(s *snapshot.Snapshot) {
 	}
 }
 
-// linesOf names the lines of code. Lines with equal names get folders to tell them apart.
+// linesOf names the lines of code. Lines with equal names get folders to tell them apart. The call sites come in the order of
+// the tables: sorted, as those of Snapshot.CallSites, they would take most of the time of a scrape.
 func linesOf(s *snapshot.Snapshot) *lines.Names {
+	t := tables.Of(&s.Tables)
 	return lines.NewNames(func(yield func(mem.Frame) bool) {
-		for site := range s.CallSites() {
-			if !yield(site.CallSite) {
+		for i := range t.Sites {
+			if !yield(t.Stacks.Site(t.Sites[i].Stack)) {
+				return
+			}
+		}
+		for i := range t.Retired {
+			if !yield(t.Stacks.Site(t.Retired[i].Stack)) {
 				return
 			}
 		}
