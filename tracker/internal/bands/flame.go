@@ -21,7 +21,8 @@ type Frame struct {
 
 // Flame lays the stacks of a layer over each other, outermost frames first. It sums up the bytes that are live at the
 // selection's moment, or, of lifetimes, the bytes times the part of each lifetime in its range. It has at most so many frames
-// below its root: of the calls of a frame, those of least value become one without a name. The error is the context's.
+// below its root, and for each frame at most one without a name, which sums up the calls of least value. The error is the
+// context's.
 func Flame(ctx context.Context, x *Index, l *Layer, s Selection, lifetimes bool, most int) (*Frame, error) {
 	sums, err := ByStack(ctx, x, l, s)
 	if err != nil {
