@@ -109,10 +109,23 @@ func (c *Cache) allocSlow(r request) (alloc.Ptr, alloc.Bytes, error) {
 	if err := c.streams.check(r.stream); err != nil {
 		return 0, 0, fmt.Errorf("alloc %v on %s: %w", r.n, c.device, err)
 	}
-	if err := c.driver.lock(); err != nil {
+	var p alloc.Ptr
+	var size alloc.Bytes
+	var refused error
+	locked, err := c.lockDriver(func() (ok bool) {
+		p, size, ok, refused = c.reuseFor(r)
+		return ok
+	})
+	if err != nil {
 		return 0, 0, fmt.Errorf("alloc %v on %s: %w", r.n, c.device, err)
 	}
-	defer c.driver.unlock()
+	if !locked {
+		return p, size, refused
+	}
+	defer c.unlockDriver()
+	if !r.polled {
+		c.pollEventsOnce()
+	}
 	if c.isClosed() {
 		return 0, 0, c.closedError(fmt.Sprintf("alloc %v", r.n))
 	}
@@ -120,7 +133,8 @@ func (c *Cache) allocSlow(r request) (alloc.Ptr, alloc.Bytes, error) {
 		return c.outOfMemory(r, nil)
 	}
 	c.mu.Lock()
-	p, size, ok, err := c.reuseFor(r) // a request that had the lock before may have left a block
+	var ok bool
+	p, size, ok, err = c.reuseFor(r) // a request that had the lock before may have left a block
 	c.mu.Unlock()
 	if ok {
 		return p, size, err
@@ -245,6 +259,9 @@ func (c *Cache) makeInactive(i id, b *block) {
 	size := b.size
 	b.state = alloc.Inactive
 	change(&c.stats.Inactive, size, 1-c.coalesce(i, b))
+	if len(c.driver.waiting) != 0 {
+		c.driver.tryAgain()
+	}
 }
 
 // coalesce merges an inactive block with its inactive neighbours, lists the result, and returns the

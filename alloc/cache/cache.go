@@ -24,12 +24,12 @@ type Cache struct {
 	device   string // its name and ordinal, for errors
 	rounding rounding
 
-	// driver is held while segments come from or go back to the driver; it is locked before mu.
 	// mu guards everything below, and is never held during a driver call: requests that find an
 	// inactive block do not wait for those that need the driver. Requests that need the driver wait
-	// for each other, so that the second can use what the first left free.
-	driver deviceLock
+	// for each other, so that the second can use what the first left free; see driverLock. While driver is
+	// held, events are left alone too, because most drivers answer one call at a time.
 	mu     spinlock.Mutex
+	driver driverLock
 
 	closed   bool
 	blocks   slab.Slab[block]
@@ -78,6 +78,7 @@ type request struct {
 	size     alloc.Bytes // size of the block that serves it
 	stream   alloc.Stream
 	register cachelock.Register // enters the block in a ledger; nil for a block without an owner
+	polled   bool               // events were asked, unless another goroutine did
 }
 
 func (r request) pool() pool { return poolOf(r.size) }
@@ -135,14 +136,12 @@ func (c *Cache) AllocOn(n alloc.Bytes, s alloc.Stream) (p alloc.Ptr, allocated a
 	}
 	size := c.rounding.blockSize(n)
 	c.mu.Lock()
-	if c.pending.count != 0 {
-		c.pollUnlocked()
-	}
+	polled := c.pending.count == 0 || c.pollUnlocked()
 	c.tick(size, 1)
 	i, b := c.reuse(n, size, s)
 	if b == nil {
 		c.mu.Unlock()
-		return c.allocSlow(request{n: n, size: size, stream: s})
+		return c.allocSlow(request{n: n, size: size, stream: s, polled: polled})
 	}
 	p, allocated = b.ptr, b.size
 	c.live.add(i, p)
@@ -158,7 +157,7 @@ func (c *Cache) AllocOn(n alloc.Bytes, s alloc.Stream) (p alloc.Ptr, allocated a
 func (c *Cache) Free(p alloc.Ptr) error {
 	c.mu.Lock()
 	err := c.free(p)
-	needsPoll := len(c.pending.fresh) != 0
+	needsPoll := c.needsPoll()
 	c.mu.Unlock()
 	if needsPoll {
 		c.recordFresh()
@@ -186,10 +185,10 @@ func (c *Cache) RecordStream(p alloc.Ptr, s alloc.Stream) error {
 // errors are joined. The error of a closed cache is alloc.ErrClosed; inside a method of the device it is
 // alloc.ErrReentrant.
 func (c *Cache) Trim() (alloc.Bytes, error) {
-	if err := c.driver.lock(); err != nil {
+	if _, err := c.lockDriver(nil); err != nil {
 		return 0, fmt.Errorf("trim on %s: %w", c.device, err)
 	}
-	defer c.driver.unlock()
+	defer c.unlockDriver()
 	if c.isClosed() {
 		return 0, c.closedError("trim")
 	}
@@ -203,10 +202,10 @@ func (c *Cache) Trim() (alloc.Bytes, error) {
 // Close does not give back a segment with a block in use, because queued work may use it. The error
 // then says how many blocks are in use, joined with the driver's errors.
 func (c *Cache) Close() error {
-	if err := c.driver.lock(); err != nil {
+	if _, err := c.lockDriver(nil); err != nil {
 		return fmt.Errorf("close cache on %s: %w", c.device, err)
 	}
-	defer c.driver.unlock()
+	defer c.unlockDriver()
 	if c.isClosed() {
 		return c.closedError("close")
 	}

@@ -8,8 +8,60 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
 )
 
-// deviceLock is a mutex that is held while methods of the device run. If such a method calls the cache, the goroutine
-// would wait for itself: it gets an error instead.
+// driverLock is held while segments come from or go back to the driver. It waits for more than its turn: whoever waits
+// tries again when a block becomes inactive, which may be all that it needs. The cache's mu guards the fields.
+//
+// If a method of the device calls the cache, the goroutine would wait for itself: it gets an error instead.
+type driverLock struct {
+	held    bool
+	owner   uint64        // the goroutine that holds it
+	waiting []*sync.Mutex // each is locked, until its owner is to try again
+}
+
+// lockDriver locks driver. While another goroutine holds it, it calls instead, which may be nil, with mu held, and again
+// whenever a block has become inactive: if instead reports true, lockDriver returns without the lock. The error is
+// alloc.ErrReentrant if the calling goroutine holds driver already.
+func (c *Cache) lockDriver(instead func() bool) (locked bool, err error) {
+	me := callstack.Goroutine()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.driver.held {
+		if c.driver.owner == me {
+			return false, alloc.ErrReentrant
+		}
+		if instead != nil && instead() {
+			return false, nil
+		}
+		// A sync.Mutex, as a channel may belong to a bubble of testing/synctest.
+		bell := new(sync.Mutex)
+		bell.Lock()
+		c.driver.waiting = append(c.driver.waiting, bell)
+		c.mu.Unlock()
+		bell.Lock()
+		c.mu.Lock()
+	}
+	c.driver.held, c.driver.owner = true, me
+	return true, nil
+}
+
+// unlockDriver unlocks driver.
+func (c *Cache) unlockDriver() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.driver.held, c.driver.owner = false, 0
+	c.driver.tryAgain()
+}
+
+// tryAgain has all goroutines try again that wait for driver. The caller holds mu.
+func (d *driverLock) tryAgain() {
+	for _, bell := range d.waiting {
+		bell.Unlock()
+	}
+	d.waiting = nil
+}
+
+// deviceLock is a mutex that is held while the device is asked about events. As with driverLock, a goroutine that would
+// wait for itself gets an error.
 type deviceLock struct {
 	mu    sync.Mutex
 	owner atomic.Uint64 // the goroutine that holds mu, or 0

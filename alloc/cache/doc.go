@@ -48,9 +48,10 @@
 //
 // Any goroutine may call anything. A request that the cache can serve takes one lock and
 // allocates no Go memory. Requests that need the driver wait for each other; other requests do
-// not wait for them. The time of Alloc and Free grows with the logarithm of the number of inactive blocks:
+// not wait for them. If a block is freed meanwhile that serves a waiting request, it waits no longer.
+// The time of Alloc and Free grows with the logarithm of the number of inactive blocks:
 // those of one size for a small request, all large ones for a large request. Blocks hold no
 // pointers, so they cost the Go collector nothing. Each stream other than the default one takes
 // 64 KiB while it has segments. While blocks are pending, each Alloc asks the driver for one
-// event per stream.
+// event per stream, unless the driver is in a call of another goroutine: then a later Alloc does.
 package cache

@@ -39,12 +39,12 @@ func (l locked) AllocSlow(n alloc.Bytes, s alloc.Stream, register cachelock.Regi
 	if n < 0 {
 		return fmt.Errorf("%w of %d bytes: negative", alloc.ErrSize, n)
 	}
-	l.c.poll()
+	polled := l.c.poll()
 	size := l.c.rounding.blockSize(n)
 	l.c.mu.Lock()
 	l.c.tick(size, 1)
 	l.c.mu.Unlock()
-	_, _, err := l.c.allocSlow(request{n, size, s, register})
+	_, _, err := l.c.allocSlow(request{n, size, s, register, polled})
 	return err
 }
 
@@ -55,7 +55,7 @@ func (l locked) Free(number cachelock.Block, p alloc.Ptr, owner cachelock.Owner)
 		return false, l.c.freeError(p)
 	}
 	l.c.release(i, b)
-	return len(l.c.pending.fresh) != 0, nil
+	return l.c.needsPoll(), nil
 }
 
 func (l locked) RecordStream(number cachelock.Block, s alloc.Stream) error {

@@ -117,16 +117,31 @@ func (c *Cache) resume(i id) {
 	c.makeInactive(i, b)
 }
 
-// pollUnlocked polls pending blocks. The caller holds mu, which pollUnlocked releases meanwhile.
-func (c *Cache) pollUnlocked() {
+// needsPoll reports whether events are to be recorded now. The caller holds mu.
+func (c *Cache) needsPoll() bool { return len(c.pending.fresh) != 0 && !c.driver.held }
+
+// pollUnlocked is poll for a caller that holds mu, which pollUnlocked releases meanwhile.
+func (c *Cache) pollUnlocked() (polled bool) {
+	if c.driver.held {
+		return false
+	}
 	c.mu.Unlock()
-	c.poll()
+	c.pollEventsOnce()
 	c.mu.Lock()
+	return true
 }
 
 // poll makes pending blocks inactive if their work is done. It does not wait. Blocks that become pending meanwhile
-// are considered from the next poll on.
-func (c *Cache) poll() {
+// are considered from the next poll on. It does nothing, and reports false, while the driver is asked for memory: it would
+// wait for that call too.
+func (c *Cache) poll() (polled bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pollUnlocked()
+}
+
+// pollEventsOnce is poll for a caller to whom it does not matter whether driver is held.
+func (c *Cache) pollEventsOnce() {
 	if !c.pending.polling.tryLock() {
 		return // another goroutine polls
 	}
