@@ -78,24 +78,31 @@ func (t *Table) remember(key *interned, slot int) {
 }
 
 // learn interns the stack that runtime.Callers gives, without the innermost own frames, which are this
-// package's, and skip more. If key determines that stack, learn keeps the key for it. It compares from the
-// first frame outside of this package on, and not from skip: the first frame beyond skip may be inlined into
-// the next, and a walk does not meet inlined frames. A key without frames, from a walk that failed,
+// package's, and skip more; or that follows from stacks that were seen before. If key determines that stack, learn keeps the
+// key for it. It compares from the first frame outside of this package on, and not from skip: the first frame beyond skip may be
+// inlined into the next, and a walk does not meet inlined frames. A key without frames, from a walk that failed,
 // determines nothing.
 //
 //go:noinline
 func (t *Table) learn(own, skip, slot int, hash uint64, key []uintptr) ID {
 	var pcs [maxSkip + MaxDepth]uintptr
-	stack := pcs[:runtime.Callers(1+own, pcs[:skip+t.depth])]
-	id := t.Intern(stack[min(skip, len(stack)):])
-	if id == Overflow || t.keysFull() || len(key) < 2 || !t.symbols.determines(key[1:], stack) {
+	stack, whole := pcs[:skip+t.depth], len(key) <= t.limit(skip)
+	n, determined := t.symbols.expand(key[1:], whole, stack)
+	if !determined {
+		n = runtime.Callers(1+own, stack)
+		if determined = len(key) >= 2 && t.symbols.determines(key[1:], stack[:n]); determined {
+			t.symbols.learnRuns(key[1:], stack[:n], whole)
+		}
+	}
+	id := t.Intern(stack[min(skip, n):n])
+	if id == Overflow || t.keysFull() || !determined {
 		return id
 	}
 	var offsets [maxSkip + MaxDepth + margin]uint32
 	if !offsetsOf(own, offsets[:len(key)-1]) {
 		return id
 	}
-	if e := t.addKey(hash, interned{id: id, whole: len(key) <= t.limit(skip)}, key, offsets[:len(key)-1]); e != nil {
+	if e := t.addKey(hash, interned{id: id, whole: whole}, key, offsets[:len(key)-1]); e != nil {
 		t.remember(e, slot)
 	}
 	return id
