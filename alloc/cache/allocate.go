@@ -112,7 +112,7 @@ func (c *Cache) allocSlow(r request) (alloc.Ptr, alloc.Bytes, error) {
 	var p alloc.Ptr
 	var size alloc.Bytes
 	var refused error
-	locked, err := c.lockDriver(func() (ok bool) {
+	locked, err := c.driver.lock(func() (ok bool) {
 		p, size, ok, refused = c.reuseFor(r)
 		return ok
 	})
@@ -122,7 +122,7 @@ func (c *Cache) allocSlow(r request) (alloc.Ptr, alloc.Bytes, error) {
 	if !locked {
 		return p, size, refused
 	}
-	defer c.unlockDriver()
+	defer c.driver.unlock()
 	if !r.polled {
 		c.pollEventsOnce()
 	}

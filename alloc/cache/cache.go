@@ -94,7 +94,7 @@ func New(dev alloc.Device, cfg Config) (*Cache, error) {
 		return nil, fmt.Errorf("new cache on %s: %w", c.device, err)
 	}
 	c.rounding = rounding{cfg.Roundup, cfg.Roundup != ([16]int{})}
-	c.live = newTable(&c.blocks)
+	c.live, c.driver.mu = newTable(&c.blocks), &c.mu
 	c.pending.dev, _ = alloc.As[capability.EventDevice](dev)
 	if checker, ok := alloc.As[reuseChecker](dev); ok {
 		c.checkReuse = checker.CheckReuse()
@@ -185,10 +185,10 @@ func (c *Cache) RecordStream(p alloc.Ptr, s alloc.Stream) error {
 // errors are joined. The error of a closed cache is alloc.ErrClosed; inside a method of the device it is
 // alloc.ErrReentrant.
 func (c *Cache) Trim() (alloc.Bytes, error) {
-	if _, err := c.lockDriver(nil); err != nil {
+	if _, err := c.driver.lock(nil); err != nil {
 		return 0, fmt.Errorf("trim on %s: %w", c.device, err)
 	}
-	defer c.unlockDriver()
+	defer c.driver.unlock()
 	if c.isClosed() {
 		return 0, c.closedError("trim")
 	}
@@ -202,10 +202,10 @@ func (c *Cache) Trim() (alloc.Bytes, error) {
 // Close does not give back a segment with a block in use, because queued work may use it. The error
 // then says how many blocks are in use, joined with the driver's errors.
 func (c *Cache) Close() error {
-	if _, err := c.lockDriver(nil); err != nil {
+	if _, err := c.driver.lock(nil); err != nil {
 		return fmt.Errorf("close cache on %s: %w", c.device, err)
 	}
-	defer c.unlockDriver()
+	defer c.driver.unlock()
 	if c.isClosed() {
 		return c.closedError("close")
 	}

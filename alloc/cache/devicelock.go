@@ -6,27 +6,30 @@ import (
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/callstack"
+	"github.com/gpumemtrack/gpumemtrack/internal/spinlock"
 )
 
 // driverLock is held while segments come from or go back to the driver. It waits for more than its turn: whoever waits
-// tries again when a block becomes inactive, which may be all that it needs. The cache's mu guards the fields.
+// tries again when a block becomes inactive, which may be all that it needs.
 //
 // If a method of the device calls the cache, the goroutine would wait for itself: it gets an error instead.
 type driverLock struct {
+	mu *spinlock.Mutex // the cache's, which guards the fields below
+
 	held    bool
 	owner   uint64        // the goroutine that holds it
 	waiting []*sync.Mutex // each is locked, until its owner is to try again
 }
 
-// lockDriver locks driver. While another goroutine holds it, it calls instead, which may be nil, with mu held, and again
-// whenever a block has become inactive: if instead reports true, lockDriver returns without the lock. The error is
-// alloc.ErrReentrant if the calling goroutine holds driver already.
-func (c *Cache) lockDriver(instead func() bool) (locked bool, err error) {
+// lock locks d. While another goroutine holds it, lock calls instead, which may be nil, with mu held, and again
+// whenever a block has become inactive: if instead reports true, lock returns without d. The error is
+// alloc.ErrReentrant if the calling goroutine holds d already.
+func (d *driverLock) lock(instead func() bool) (locked bool, err error) {
 	me := callstack.Goroutine()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.driver.held {
-		if c.driver.owner == me {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.held {
+		if d.owner == me {
 			return false, alloc.ErrReentrant
 		}
 		if instead != nil && instead() {
@@ -35,24 +38,24 @@ func (c *Cache) lockDriver(instead func() bool) (locked bool, err error) {
 		// A sync.Mutex, as a channel may belong to a bubble of testing/synctest.
 		bell := new(sync.Mutex)
 		bell.Lock()
-		c.driver.waiting = append(c.driver.waiting, bell)
-		c.mu.Unlock()
+		d.waiting = append(d.waiting, bell)
+		d.mu.Unlock()
 		bell.Lock()
-		c.mu.Lock()
+		d.mu.Lock()
 	}
-	c.driver.held, c.driver.owner = true, me
+	d.held, d.owner = true, me
 	return true, nil
 }
 
-// unlockDriver unlocks driver.
-func (c *Cache) unlockDriver() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.driver.held, c.driver.owner = false, 0
-	c.driver.tryAgain()
+// unlock unlocks d.
+func (d *driverLock) unlock() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.held, d.owner = false, 0
+	d.tryAgain()
 }
 
-// tryAgain has all goroutines try again that wait for driver. The caller holds mu.
+// tryAgain has all goroutines try again that wait for d. The caller holds mu.
 func (d *driverLock) tryAgain() {
 	for _, bell := range d.waiting {
 		bell.Unlock()
