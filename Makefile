@@ -43,6 +43,10 @@ bench: ## run benchmarks: PKG=./alloc/cache BENCH=Alloc; BASE=REV compares in tu
 bench-recordings: ## what reading recordings costs, in turns with Python's pickle.load: COUNT=3 (ONLY=WORD KEEP=FOLDER)
 	@ONLY="$(ONLY)" KEEP=$(KEEP) scripts/bench-recordings $(or $(COUNT),3)
 
+.PHONY: bench-core
+bench-core: ## what Alloc and Free cost, in turns with Go's heap profiler, heaptrack and others: COUNT=5 (RUN=PATTERN)
+	@go run ./internal/testing/corebench -rounds $(or $(COUNT),5) -run '$(RUN)'
+
 .PHONY: bench-attach
 bench-attach: ## what attach costs, in turns with bpftrace and memray, as root: COUNT=5 (BASE=FILE PYTHON=FILE)
 	@BASE=$(BASE) PYTHON=$(PYTHON) scripts/bench-attach $(or $(COUNT),5)
