@@ -37,7 +37,7 @@ func main() {
 // row is a part of the table: the tracker's way of some work, and those of its peers.
 type row struct {
 	name string
-	// ways sets up what is compared, the peer first. note says what is missing, if anything is.
+	// ways sets up what is compared, first what the others are compared with. note says what is missing, if anything is.
 	ways func() (ways []*way, note string)
 }
 
