@@ -114,6 +114,7 @@ func pair() ([]*way, string) {
 				heapSink = new(tracker.Buffer)
 			}
 		})
+		runtime.KeepAlive(heapSink)
 	}}
 	ways := []*way{knownShape(newTracker(tracker.Config{})), profiled}
 	other, note := heaptrack()
