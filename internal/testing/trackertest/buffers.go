@@ -268,7 +268,7 @@ func (w *worker) release() {
 		return
 	}
 	assert.True(w.world.t, refused || w.world.device.failing.Load())
-	assert.NoError(w.world.t, putBack())
+	w.excuse(r.in, putBack())
 }
 
 func (w *worker) withdraw() {
@@ -291,9 +291,10 @@ func (w *worker) putBack() {
 		return
 	}
 	from := r.withdrawn.from
-	assert.NoError(w.world.t, r.withdrawn.putBack())
+	err := r.withdrawn.putBack()
+	w.excuse(from, err)
 	r.withdrawn = nil
-	if !from.closing.Load() {
+	if err == nil && !from.closing.Load() {
 		r.in = from
 		w.count(from, freed, -1, r.want)
 	}
