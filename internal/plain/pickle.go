@@ -84,6 +84,7 @@ type pickle struct {
 	memo  memo
 
 	watch *watch // of ReadPickleBeside; nil for others
+	until string // the key of ReadPickleUntil; "" for others
 
 	keeps   bool // calls are kept, as ReadObjects says
 	unnamed int  // how many keys of dicts were given a name
@@ -97,6 +98,25 @@ func ReadPickle(r *bounded.Reader) (*Data, Value, error) {
 
 func newPickle(r *bounded.Reader) *pickle {
 	return &pickle{Data: newData(r), input: input{r: r}, memo: memo{room: r, far: make(map[uint64]Value)}}
+}
+
+// ReadPickleUntil reads a pickle as ReadPickle does, up to a key of the outermost dict, and returns the dict with the keys that
+// Python wrote before that one. found is false if the pickle has no such key.
+func ReadPickleUntil(r *bounded.Reader, key string) (d *Data, top Value, found bool, err error) {
+	p := newPickle(r)
+	p.until = key
+	if d, top, err = readPickle(p); err != nil || len(p.marks) == 0 {
+		return d, top, false, err
+	}
+	top, members := p.stack[0], p.stack[1:len(p.stack)-1]
+	return d, top, true, p.setPairs(top, members)
+}
+
+// reached reports whether the top of the stack is the key of ReadPickleUntil, and the stack has the members of the outermost
+// dict before it.
+func (p *pickle) reached() bool {
+	n := len(p.stack)
+	return len(p.marks) == 1 && p.marks[0] == 1 && n%2 == 0 && p.stack[0].kind == Dict && p.Str(p.stack[n-1]) == p.until
 }
 
 func readPickle(p *pickle) (*Data, Value, error) {
@@ -122,6 +142,9 @@ func readPickle(p *pickle) (*Data, Value, error) {
 		}
 		if err != nil {
 			return nil, Value{}, fmt.Errorf("at byte %d: %w", start, err)
+		}
+		if p.until != "" && p.reached() {
+			return p.Data, Value{}, nil
 		}
 	}
 	if len(p.stack) != 1 || len(p.marks) != 0 {
@@ -170,7 +193,9 @@ func (p *pickle) common(text []byte, size int) (at int, other bool, err error) {
 			if n = 2 + int(arg[0]); at+n > size {
 				return at, true, nil
 			}
-			err = p.orPush(p.text(arg[1 : n-1]))
+			if err = p.orPush(p.text(arg[1 : n-1])); p.until != "" && err == nil && p.reached() {
+				return at + n, false, nil
+			}
 		case opEmptyList, opEmptyTuple:
 			err = p.orPush(p.newList())
 		case opEmptyDict:

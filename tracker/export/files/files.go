@@ -101,6 +101,21 @@ func ReadDeferredAs(in io.Reader, kind string) (*File, error) {
 	return read(r, head, k)
 }
 
+// ReadLive reads what is live at the end of the history in a file, if it stands before the history, and no more of the file than
+// that takes: an answer at once of a recording that takes long to read. So do snapshots of PyTorch; of other files, ok is
+// false. The errors are those of ReadFile, without the name.
+func ReadLive(in io.Reader) (f *File, ok bool, err error) {
+	r, head, err := begin(in)
+	if err != nil || inputs.For("show", head) != inputs.PyTorchSnapshot {
+		return nil, false, err
+	}
+	d, usage, ok, err := torch.ReadLive(r)
+	if !ok || err != nil {
+		return nil, false, err
+	}
+	return &File{Format: "PyTorch snapshot", Usage: usage, Dump: d}, true, nil
+}
+
 // begin returns a reader of an input, and the beginning of what it will read.
 func begin(in io.Reader) (*bounded.Reader, []byte, error) {
 	r, err := bounded.NewReader(in, 0)

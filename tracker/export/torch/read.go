@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/internal/plain"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/internal/labels"
@@ -52,13 +53,44 @@ func Read(r io.Reader) (*snapshot.Dump, *export.Usage, error) {
 	return c.Dump, c.Usage, nil
 }
 
-// ReadDump is Read with a usage that gets its rows by its method Fill, when they are needed.
+// ReadDump is Read with a usage that gets its rows by its method Fill, when they are needed. The errors are those of
+// Read.
 func ReadDump(r io.Reader) (*snapshot.Dump, *export.Usage, error) {
 	c, err := readDeferred(r)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read PyTorch snapshot: %w", err)
 	}
 	return c.Dump, c.Usage, nil
+}
+
+// ReadLive reads what is live at the end of a history, and no more of the file than that takes: PyTorch writes the segments
+// before the events. ok is false of a file in which they do not come first, and then nothing else is known of it. The dump has
+// no events, and the buffers no kinds, which stand in the events. The errors are those of Read.
+func ReadLive(r io.Reader) (d *snapshot.Dump, u *export.Usage, ok bool, err error) {
+	in, err := bounded.NewReader(r, 0)
+	if err != nil {
+		return nil, nil, false, fmt.Errorf("read PyTorch snapshot: %w", err)
+	}
+	if head, _ := in.Peek(64); isJSON(head) {
+		return nil, nil, false, nil
+	}
+	data, top, found, err := plain.ReadPickleUntil(in, "device_traces")
+	if err != nil {
+		return nil, nil, false, fmt.Errorf("read PyTorch snapshot: %w", err)
+	}
+	if _, has := data.Get(top, data.Key("segments")); !found || !has {
+		return nil, nil, false, nil
+	}
+	s, err := newRaw(data, top)
+	if err == nil {
+		in := newSource(s)
+		in.readOrigin()
+		var c *contents
+		if c, err = in.contents(nil); err == nil {
+			return c.Dump, c.Usage, true, nil
+		}
+	}
+	return nil, nil, false, fmt.Errorf("read PyTorch snapshot: %w", err)
 }
 
 // contents is everything that a file holds.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 )
 
 // progress shows on a terminal how much of the files was read, and what is known before all of it was. In a pipe there is
@@ -29,6 +31,7 @@ type progress struct {
 	drawn    bool  // the bar is on the terminal
 	lines    int   // of the early answer on the screen
 	silent   int64 // done when the command printed something: the bar comes back only if it reads on
+	answered bool
 	finished bool
 }
 
@@ -142,22 +145,42 @@ func barOf(done, size int64, took time.Duration, width int) string {
 	return Fit(text, width)
 }
 
-// ShowEarly shows on a terminal what is known before all is read. What the command prints takes its place; in a pipe there is
-// only that.
-func ShowEarly(a *App, text func() string) {
-	if p := a.progress; p != nil && p.screen != nil {
-		p.early(text())
+// leastEarly is the size of a file that takes long enough to read for an early answer.
+var leastEarly int64 = 16 << 20 // a variable for tests
+
+// ShowEarly shows on a terminal what a file tells before all of it is read: see files.ReadLive. What the command prints takes
+// its place; in a pipe there is only that. The file is opened once more.
+func ShowEarly(a *App, path string, text func(*files.File) string) {
+	p := a.progress
+	if p == nil || p.screen == nil || path == "-" || IsURL(path) || a.as != "" {
+		return
+	}
+	source, err := openFile(&App{}, path)
+	if err != nil {
+		return
+	}
+	defer source.Close()
+	if source.size < leastEarly {
+		return
+	}
+	r, err := bounded.NewReaderWithin(source, limitsOf(a))
+	if err != nil {
+		return
+	}
+	if f, ok, err := files.ReadLive(r); ok && err == nil {
+		f.Usage.Name = path
+		p.early(text(f))
 	}
 }
 
 // early shows a text until the command prints its answer, which takes its place. The text is cut to the screen.
 func (p *progress) early(text string) {
-	if p == nil || p.screen == nil {
+	if p.screen == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.finished || p.lines > 0 {
+	if p.finished || p.answered || text == "" {
 		return
 	}
 	p.wipe()
@@ -185,7 +208,7 @@ func (p *progress) answer() {
 	if p.lines > 0 {
 		fmt.Fprintf(p.screen, "\r\x1b[%dA\x1b[J", p.lines)
 	}
-	p.lines, p.silent = 0, p.done.Load()
+	p.lines, p.silent, p.answered = 0, p.done.Load(), true
 }
 
 // finish ends the drawing. What is shown early stays: the command was ended before its answer.

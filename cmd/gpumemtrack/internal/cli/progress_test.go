@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpumemtrack/gpumemtrack/alloc"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 )
 
 func TestBar(t *testing.T) {
@@ -46,7 +47,6 @@ func TestProgress(t *testing.T) {
 	p.early("a table\nof two lines\n")
 	assert.Equal(t, ClearLine, bar.String(), "the bar is below it")
 	assert.Equal(t, "a table\nof two lines\n", screen.String())
-	p.early("another\n")
 	require.True(t, p.redraw())
 	screen.Reset()
 	bar.Reset()
@@ -95,6 +95,29 @@ func TestProgressOfFiles(t *testing.T) {
 	assert.EqualValues(t, 2000, p.size.Load())
 }
 
+// TestEarlyAnswer: of a large snapshot, what is live at its end is shown before its events are read; of a small one, of other files,
+// and after the answer, nothing is.
+func TestEarlyAnswer(t *testing.T) {
+	const recorded = "../../../../tracker/export/torch/testdata/pytorch4.pickle"
+	shows := func(path string, answered bool) string {
+		p, screen, _ := shown()
+		p.begin.Do(func() {})
+		if answered {
+			p.answer()
+		}
+		ShowEarly(&App{progress: p}, path, func(f *files.File) string { return f.Usage.Name + ": " + f.Dump.Snapshot.Live.String() + "\n" })
+		return screen.String()
+	}
+	assert.Empty(t, shows(recorded, false), "it is small")
+	leastEarly = 1
+	defer func() { leastEarly = 16 << 20 }()
+	assert.Equal(t, recorded+": 1 buffer, 5.0 GiB\n", shows(recorded, false))
+	assert.Empty(t, shows(recorded, true))
+	assert.Empty(t, shows("progress_test.go", false))
+	assert.Empty(t, shows("missing", false))
+	assert.Empty(t, shows("-", false))
+}
+
 // TestNoProgressInAPipe: without a terminal nothing is drawn, and nothing is in the way of what is printed.
 func TestNoProgressInAPipe(t *testing.T) {
 	var stdout, stderr bytes.Buffer
@@ -108,7 +131,6 @@ func TestNoProgressInAPipe(t *testing.T) {
 	var none *progress
 	none.open(1)
 	none.read(1)
-	none.early("a table\n")
 	none.answer()
 	none.finish()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gpumemtrack/gpumemtrack/cmd/gpumemtrack/internal/cli"
 	line "github.com/gpumemtrack/gpumemtrack/internal/text"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export"
+	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
 )
 
 // Show is gpumemtrack show.
@@ -107,6 +108,9 @@ func runShow(a *cli.App, words []string, o tableOptions) error {
 			return err
 		}
 	}
+	if len(words) == 1 {
+		go showEarly(a, words[0], o)
+	}
 	all, err := readProcesses(a, o, words...)
 	if err != nil {
 		return err
@@ -126,15 +130,7 @@ func runShow(a *cli.App, words []string, o tableOptions) error {
 	if o.json {
 		return cli.WriteJSON(a.Stdout, shownJSON(all, shown, sum, names, o))
 	}
-	t := linesTable(names, "Share", title(o.by), "Memory", "Count", "Share")
-	for _, l := range shown {
-		t.AppendRow(showRow(l, sum, names))
-	}
-	if len(others) > 0 {
-		t.AppendRow(showRow(rest(others), sum, names))
-	}
-	sum.Key = "all"
-	t.AppendFooter(showRow(sum, sum, names))
+	t := shownTable(shown, others, sum, names, o)
 	fmt.Fprintf(a.Stdout, "%s memory %s%v\n", o.what(), cmp.Or(all.at(o), "of "), all)
 	printDamaged(a.Stdout, all.damaged)
 	if o.host && all.sum(hostOf).IsZero() {
@@ -144,6 +140,38 @@ func runShow(a *cli.App, words []string, o tableOptions) error {
 	}
 	printOmitted(a, all, o)
 	return nil
+}
+
+func shownTable(shown, others []export.Line, sum export.Line, names []string, o tableOptions) *cli.Grid {
+	t := linesTable(names, "Share", title(o.by), "Memory", "Count", "Share")
+	for _, l := range shown {
+		t.AppendRow(showRow(l, sum, names))
+	}
+	if len(others) > 0 {
+		t.AppendRow(showRow(rest(others), sum, names))
+	}
+	sum.Key = "all"
+	t.AppendFooter(showRow(sum, sum, names))
+	return t
+}
+
+// showEarly shows on a terminal what is live at the end of a file, while its history is still read. It says nothing of a file
+// that has that elsewhere, or cannot be read: the answer does.
+func showEarly(a *cli.App, word string, o tableOptions) {
+	if o.of != "live" || o.json || o.host || o.by == "kind" || o.by == "label" || o.filter.any() || o.at != "" && o.at != "end" {
+		return
+	}
+	cli.ShowEarly(a, word, func(f *files.File) string {
+		var p processInfo
+		u, err := p.read(f, o)
+		if err != nil {
+			return ""
+		}
+		lines, sum := export.Compare(nil, []*export.Usage{u}, o.sumBy(), o.of)
+		n := o.shown(len(lines))
+		t := shownTable(lines[:n], lines[n:], sum, processNames([]*export.Usage{u}), o)
+		return fmt.Sprintf("live memory at the end of %s, while its history is read\n%s", line.Line(word), t.Fitted(cli.WidthOf(a.Stdout)))
+	})
 }
 
 const noHost = "no host memory: a tracker's dump has it if the tracker's device allocates it, and a snapshot of PyTorch if record_pinned_host_memory was set"
