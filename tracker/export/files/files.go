@@ -75,7 +75,8 @@ func filled(f *File, err error) (*File, error) {
 	return f, err
 }
 
-// ReadDeferred is Read for who may not need the rows of the usage: of a file with a dump, Usage.Fill adds them.
+// ReadDeferred is Read for who may not need the rows of the usage: of a file with a dump, Usage.Fill adds them. The errors
+// are those of Read.
 func ReadDeferred(in io.Reader) (*File, error) {
 	r, head, err := begin(in)
 	if err != nil {
@@ -88,7 +89,7 @@ func ReadDeferred(in io.Reader) (*File, error) {
 // names that the page "gpumemtrack help inputs" lists. The errors are those of Read, and one of a name that it does not list.
 func ReadAs(in io.Reader, kind string) (*File, error) { return filled(ReadDeferredAs(in, kind)) }
 
-// ReadDeferredAs is to ReadAs what ReadDeferred is to Read.
+// ReadDeferredAs is to ReadAs what ReadDeferred is to Read. The errors are those of ReadAs.
 func ReadDeferredAs(in io.Reader, kind string) (*File, error) {
 	k, err := inputs.ByName(kind)
 	if err != nil {

@@ -135,11 +135,11 @@ func barOf(done, size int64, took time.Duration, width int) string {
 	done = min(done, size) // the beginning of a file may be read twice
 	filled := int(cells * done / size)
 	bar := strings.Repeat("█", filled) + strings.Repeat("░", cells-filled)
+	if done == size {
+		return Fit(fmt.Sprintf("%s 100 %%, %v, adding up", bar, alloc.Bytes(size)), width)
+	}
 	text := fmt.Sprintf("%s %3d %%, %v of %v, %s", bar, 100*done/size, alloc.Bytes(done), alloc.Bytes(size), speed)
-	switch left := time.Duration(float64(size-done) / max(rate, 1) * float64(time.Second)); {
-	case done == size:
-		text += ", adding up"
-	case left < 100*time.Hour:
+	if left := time.Duration(float64(size-done) / max(rate, 1) * float64(time.Second)); left < 100*time.Hour {
 		text += fmt.Sprintf(", %v left", left.Round(time.Second))
 	}
 	return Fit(text, width)

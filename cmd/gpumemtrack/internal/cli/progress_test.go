@@ -17,10 +17,9 @@ import (
 func TestBar(t *testing.T) {
 	const mib = int64(alloc.MiB)
 	for want, got := range map[string]string{
-		"████████████░░░░░░░░░░░░  50 %, 32.0 MiB of 64.0 MiB, 16.0 MiB/s, 2s left":   barOf(32*mib, 64*mib, 2*time.Second, 0),
-		"████████████████████████ 100 %, 64.0 MiB of 64.0 MiB, 64.0 MiB/s, adding up": barOf(64*mib, 64*mib, time.Second, 0),
-		"████████████████████████ 100 %, 64.0 MiB of 64.0 MiB, 65.0 MiB/s, adding up": barOf(65*mib, 64*mib, time.Second, 0),
-		"░░░░░░░░░░░░░░░░░░░░░░░░   0 %, 0 B of 64.0 MiB, 0 B/s":                      barOf(0, 64*mib, time.Second, 0),
+		"████████████░░░░░░░░░░░░  50 %, 32.0 MiB of 64.0 MiB, 16.0 MiB/s, 2s left": barOf(32*mib, 64*mib, 2*time.Second, 0),
+		"████████████████████████ 100 %, 64.0 MiB, adding up":                       barOf(65*mib, 64*mib, time.Second, 0),
+		"░░░░░░░░░░░░░░░░░░░░░░░░   0 %, 0 B of 64.0 MiB, 0 B/s":                    barOf(0, 64*mib, time.Second, 0),
 		"read 32.0 MiB, 16.0 MiB/s": barOf(32*mib, 0, 2*time.Second, 0),
 		"████████████░░░░░░░░░░░░  50 %, 32.0 Mi…": barOf(32*mib, 64*mib, 2*time.Second, 41),
 	} {

@@ -130,7 +130,7 @@ func filesIn(dir string) ([]string, error) {
 
 // readAll reads files and keeps the sums of each.
 func readAll(a *cli.App, paths []string, o tableOptions) ([]*export.Usage, []processInfo, []error) {
-	const many, percent = 256, 200
+	const many, percent = 256, 250
 	if len(paths) > many { // nearly all memory is garbage as soon as a file is summed up: the heap stays small, and its collections cost most
 		debug.SetGCPercent(percent)
 	}
