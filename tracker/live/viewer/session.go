@@ -211,13 +211,18 @@ func (p *Progress) Bytes(n int64) {
 	}
 }
 
-// Early gives the state at the end of the recording while its events are still read. The page shows it as a table.
+// Early gives the state at the end of the recording while its events are still read. The page shows it as a table, until the
+// file is read.
 func (p *Progress) Early(end *snapshot.Snapshot) {
 	if p == nil || p.of == nil || end == nil {
 		return
 	}
 	early := newEarly(end)
-	p.of.set(func() { p.of.early = early })
+	p.of.set(func() {
+		if p.of.state == stateReading {
+			p.of.early = early
+		}
+	})
 }
 
 // String says how far the source is: "400 of 1000 bytes".

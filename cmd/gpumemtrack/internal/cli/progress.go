@@ -148,29 +148,42 @@ func barOf(done, size int64, took time.Duration, width int) string {
 // leastEarly is the size of a file that takes long enough to read for an early answer.
 var leastEarly int64 = 16 << 20 // a variable for tests
 
-// ShowEarly shows on a terminal what a file tells before all of it is read: see files.ReadLive. What the command prints takes
-// its place; in a pipe there is only that. The file is opened once more.
+// ShowEarly shows on a terminal what a file tells before all of it is read: see ReadEarly. What the command prints takes
+// its place; in a pipe there is only that.
 func ShowEarly(a *App, path string, text func(*files.File) string) {
 	p := a.progress
-	if p == nil || p.screen == nil || path == "-" || IsURL(path) || a.as != "" {
+	if p == nil || p.screen == nil {
 		return
+	}
+	if f := ReadEarly(a, path); f != nil {
+		p.early(text(f))
+	}
+}
+
+// ReadEarly reads what a large file tells before all of it is read: see files.ReadLive. It returns nil if that is nothing, or
+// if it cannot be read. The file is opened once more.
+func ReadEarly(a *App, path string) *files.File {
+	if path == "-" || IsURL(path) || a.as != "" {
+		return nil
 	}
 	source, err := openFile(&App{}, path)
 	if err != nil {
-		return
+		return nil
 	}
 	defer source.Close()
 	if source.size < leastEarly {
-		return
+		return nil
 	}
 	r, err := bounded.NewReaderWithin(source, limitsOf(a))
 	if err != nil {
-		return
+		return nil
 	}
-	if f, ok, err := files.ReadLive(r); ok && err == nil {
-		f.Usage.Name = path
-		p.early(text(f))
+	f, ok, err := files.ReadLive(r)
+	if !ok || err != nil {
+		return nil
 	}
+	f.Usage.Name = path
+	return f
 }
 
 // early shows a text until the command prints its answer, which takes its place. The text is cut to the screen.

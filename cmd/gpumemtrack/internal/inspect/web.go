@@ -91,6 +91,11 @@ func pageSource(a *cli.App, in *cli.Input, path string) viewer.Source {
 	}
 	return viewer.Source{Name: filepath.Base(path), Path: path, Size: size, Read: func(ctx context.Context, p *viewer.Progress) (*files.File, error) {
 		if again {
+			go func() {
+				if f := cli.ReadEarly(a, path); f != nil {
+					p.Early(f.Dump.Snapshot)
+				}
+			}()
 			opened, err := cli.OpenInput(a, path)
 			if err != nil {
 				return nil, err
