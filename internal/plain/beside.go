@@ -37,14 +37,14 @@ func (w *watch) extends(p *pickle, into Value, values []Value) {
 		return
 	}
 	w.changed = w.changed || into.n < w.lists && into != w.outer && into != w.inner
-	if b, outer, ok := p.batch(into, values); ok && len(values) > 0 {
+	if b, outer, ok := batchOf(p, into, values); ok && len(values) > 0 {
 		w.each(b)
 		w.outer, w.inner, w.dicts, w.lists = outer, into, int64(p.dicts.len()), int64(p.lists.numbers.len())
 	}
 }
 
-// batch returns the batch that values are, if the top of the stack is a list as Batch says, and the list that holds it or will.
-func (p *pickle) batch(into Value, values []Value) (b Batch, outer Value, ok bool) {
+// batchOf returns the batch that values are, if the top of the stack is a list as Batch says, and the list that holds it or will.
+func batchOf(p *pickle, into Value, values []Value) (b Batch, outer Value, ok bool) {
 	n := len(p.stack)
 	if len(p.marks) == 0 || p.marks[0] != 1 || p.stack[0].kind != Dict {
 		return b, outer, false
