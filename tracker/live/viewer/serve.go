@@ -61,7 +61,9 @@ func (v *Viewer) serve(w http.ResponseWriter, r *http.Request) {
 func (v *Viewer) servePage(w http.ResponseWriter, r *http.Request) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if r.URL.Path == "/" && err == nil && values.Has(tokenParameter) {
-		http.SetCookie(w, &http.Cookie{Name: cookieName(r.Host), Value: v.token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+		// Lax: the address may be a link on another site, such as a terminal in a browser. A strict cookie would not be sent
+		// after the redirect.
+		http.SetCookie(w, &http.Cookie{Name: cookieName(r.Host), Value: v.token, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode})
 		values.Del(tokenParameter)
 		to := "/"
 		if len(values) > 0 {

@@ -152,7 +152,7 @@ func TestOnlyTheTokenIsAnswered(t *testing.T) {
 	require.Len(t, answer.Cookies(), 1)
 	cookie := answer.Cookies()[0]
 	assert.True(t, cookie.HttpOnly)
-	assert.Equal(t, http.SameSiteStrictMode, cookie.SameSite)
+	assert.Equal(t, http.SameSiteLaxMode, cookie.SameSite)
 	got, _ = code("GET", "/", "", http.Header{"Cookie": {cookie.Name + "=" + cookie.Value}})
 	assert.Equal(t, http.StatusOK, got)
 	got, _ = code("GET", "/api/state", "", http.Header{"Cookie": {cookie.Name + "=" + cookie.Value}})
