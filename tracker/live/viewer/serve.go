@@ -104,6 +104,9 @@ func (v *Viewer) isToken(text string) bool {
 	return subtle.ConstantTimeCompare(got[:], want[:]) == 1
 }
 
+// maxUnsent bounds the bytes of all answers that are made and not yet sent. A browser asks for a few at a time.
+const maxUnsent = 256 << 20
+
 // answer makes an answer and sends it.
 func (v *Viewer) answer(w http.ResponseWriter, r *http.Request, do route) {
 	q := request.New(r)
@@ -116,6 +119,13 @@ func (v *Viewer) answer(w http.ResponseWriter, r *http.Request, do route) {
 	w.Header().Set("Content-Type", a.contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(a.body)))
 	if r.Method == http.MethodHead {
+		return
+	}
+	defer v.session.unsent.Add(-int64(len(a.body)))
+	if v.session.unsent.Add(int64(len(a.body))) > maxUnsent {
+		w.Header().Del("Content-Length")
+		w.Header().Set("Retry-After", "10")
+		http.Error(w, "too many answers wait for clients that do not read them: try again", http.StatusServiceUnavailable)
 		return
 	}
 	// A client that reads nothing ends; a test's writer has no deadline.

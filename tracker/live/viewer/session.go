@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
@@ -30,6 +31,7 @@ type session struct {
 	version string
 	names   *bands.Names
 	making  chan struct{} // holds one for each answer that is being made
+	unsent  atomic.Int64  // bytes of the answers that are made and not yet sent
 
 	mu      sync.Mutex
 	files   []*file

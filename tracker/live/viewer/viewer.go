@@ -23,7 +23,8 @@
 // # Cost
 //
 // A file takes what its dump takes, and its index: some 46 bytes for each allocation that was freed. An answer is at most some
-// megabytes, and takes memory only while it is made. As many are made at a time as there are processors.
+// megabytes, and takes memory until the client has read it, for a minute at most. As many are made at a time as there are
+// processors; those that clients have not read yet take at most 256 MiB together, beyond which the answer is 503.
 package viewer
 
 import (

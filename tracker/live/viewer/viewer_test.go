@@ -388,6 +388,49 @@ func TestManyClientsWhileFilesAreRead(t *testing.T) {
 	clients.Wait()
 }
 
+// unreadWriter is the writer of a client that does not read until it is released.
+type unreadWriter struct {
+	*httptest.ResponseRecorder
+	writing, release chan struct{}
+}
+
+func (w unreadWriter) Write(b []byte) (int, error) {
+	w.writing <- struct{}{}
+	<-w.release
+	return len(b), nil
+}
+
+// TestUnreadAnswersAreBounded: answers that clients do not read count until they are sent; when they are too many, others are
+// refused for a while.
+func TestUnreadAnswersAreBounded(t *testing.T) {
+	v, url := serving(t, sourceOf("rank0", trained(t)))
+	w := unreadWriter{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r := httptest.NewRequest(http.MethodGet, "http://localhost/api/curve?track=0.0&columns=1000", nil)
+		r.Header.Set("Authorization", "Bearer "+v.Token())
+		v.ServeHTTP(w, r)
+	}()
+	<-w.writing
+	unread := v.AddUnsent(0)
+	assert.Greater(t, unread, int64(1000))
+	v.AddUnsent(viewer.MaxUnsent - unread)
+	for _, route := range routes {
+		code, _, body := get(t, v, url+"/api/"+route)
+		assert.Equal(t, http.StatusServiceUnavailable, code, route)
+		assert.Contains(t, body, "try again")
+	}
+	v.AddUnsent(unread - viewer.MaxUnsent)
+	close(w.release)
+	<-done
+	assert.Zero(t, v.AddUnsent(0))
+	for _, route := range routes {
+		code, _, _ := get(t, v, url+"/api/"+route)
+		assert.Equal(t, http.StatusOK, code, route)
+	}
+}
+
 // TestRecordings shows PyTorch's own recordings, and finds the largest allocations of the peak again.
 func TestRecordings(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(recordings.Dir(t), "*.pickle*"))

@@ -129,7 +129,7 @@ func announced(ctx context.Context, in *cli.Input, p *viewer.Progress) (stop fun
 
 // servePage serves a viewer until the context ends, or until it is known that none of its files can be read.
 func servePage(ctx context.Context, out, errs io.Writer, listener net.Listener, v *viewer.Viewer, open func(url string) error) error {
-	server := &http.Server{Handler: v, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: v, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	ended, read := make(chan error, 1), make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	url := fmt.Sprintf("http://%s/?token=%s", listener.Addr(), v.Token())
