@@ -36,9 +36,9 @@ class Ranks {
       this.div.append(card);
     }
     const device = track?.host_memory ? "host memory" : track?.device, name = file.rank != null ? `rank ${file.rank}` : file.name;
-    card.firstChild.textContent = files > 1 ? device && file.tracks.length > 1 ? `${name}, ${device}` : name : device ?? name;
+    card.firstChild.textContent = files > 1 ? name : device ?? name;
     card.title = [file.path, device, file.host].filter(Boolean).join(", ");
-    card.children[1].textContent = track ? "peak " + size(track.peak.bytes) : file.state === "failed" ? "not readable" : file.state === "reading" && file.bytes_total ? `${Math.floor(100 * file.bytes_done / file.bytes_total)} %` : file.state;
+    card.children[1].textContent = track ? `${files > 1 && file.tracks.length > 1 ? device + ", " : ""}peak ${size(track.peak.bytes)}` : file.state === "failed" ? "not readable" : file.state === "reading" && file.bytes_total ? `${Math.floor(100 * file.bytes_done / file.bytes_total)} %` : file.state;
     card.disabled = !track;
     card.setAttribute("aria-pressed", track != null && this.app.track?.track === track.track);
     if (track && !card.track) {

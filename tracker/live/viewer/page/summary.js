@@ -52,10 +52,11 @@ function showFacts(app) {
     fact("Peak", size(track.peak.bytes), `${counted(track.peak.count, "allocation")}, ${app.momentText(track.peak.moment, track.peak.seconds)}`),
     fact("At the end", size(track.end.bytes), counted(track.end.count, "allocation")),
     fact("Allocations", number(track.allocations), `${counted(track.moments - 1, "event")}${track.untimed ? "" : ` in ${duration(track.seconds)}`}`),
-    fact("Reserved at most", track.reserved_peak_bytes == null ? "unknown" : size(track.reserved_peak_bytes), track.reserved_peak_bytes == null ? "" : `${(100 * track.peak.bytes / (track.reserved_peak_bytes || 1)).toFixed(0)} % of it in use at the peak`),
+    fact("Reserved at most", track.reserved_peak_bytes == null ? "unknown" : size(track.reserved_peak_bytes), track.reserved_peak_bytes == null ? "the events do not include segments" : `${(100 * track.peak.bytes / (track.reserved_peak_bytes || 1)).toFixed(0)} % of it in use at the peak`),
   );
   byID("origin").textContent = [track.device, file?.format, file?.program, file?.host, file?.path].filter(Boolean).join(" · ");
-  const notes = [track.failed, track.left_out?.length ? "This recording is not whole. It lacks: " + track.left_out.join("; ") + "." : null].filter(Boolean);
+  const oom = track.ooms?.at(-1), failed = track.failed && oom ? `Out of memory at ${app.momentText(oom.moment, oom.seconds)}${oom.bytes ? `: ${size(oom.bytes)} more were requested` : ""}.` : null;
+  const notes = [failed, track.failed === "out of memory" && failed ? null : track.failed, track.left_out?.length ? "This recording is not whole. It lacks: " + track.left_out.join("; ") + "." : null].filter(Boolean);
   byID("notes").replaceChildren(...notes.map(n => element("p", "", n)));
   byID("notes").hidden = !notes.length;
 }

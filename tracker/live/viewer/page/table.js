@@ -107,8 +107,12 @@ class Table {
     } else if (rows === "kind") state.set({kind: chosen && state.get("kind") ? null : String(r.key)});
     else if (rows === "size") state.set(chosen ? {min_bytes: null, max_bytes: null} : {min_bytes: r.key, max_bytes: r.key});
     else {
-      const {stack, stack_more} = await ask("stack", {track: app.track.track, stack: r.key});
-      state.set({frame: `${r.key}:${stack.length + (stack_more ?? 0)}`, line: null, sel: null});
+      try {
+        const {stack, stack_more} = await ask("stack", {track: app.track.track, stack: r.key});
+        state.set({frame: `${r.key}:${stack.length + (stack_more ?? 0)}`, line: null, sel: null});
+      } catch (error) {
+        reportError(error);
+      }
     }
   }
 
