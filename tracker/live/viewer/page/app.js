@@ -216,6 +216,7 @@ class App {
       this.#load(this.state.get("track"));
       return;
     }
+    if (byID("problem").dataset.lost !== "yes") byID("problem").hidden = true; // it was what was asked for before
     if (!this.track) return;
     this.#pressed();
     if (changed.has("colour")) this.recolour();

@@ -4,6 +4,19 @@
 const stateNumbers = ["from", "to", "low", "high", "at", "sel", "min_bytes", "max_bytes", "min_life", "max_life"];
 const stateTexts = ["track", "axis", "colour", "text", "kind", "line", "line_name", "frame", "weight", "rows", "sort"];
 
+const oneOf = (...words) => text => words.includes(text);
+const wholeUpTo = most => text => /^\d+$/.test(text) && +text <= most;
+const positive = text => +text >= 0 && +text <= 1e18;
+
+// stateForms say what the values of an address may be. An address may be cut, or written by hand: a value that is wrong counts as
+// left out, so that the rest is shown.
+const stateForms = {
+  axis: oneOf("event", "time"), colour: oneOf("line", "kind"), weight: oneOf("live", "lifetime"),
+  rows: oneOf("line", "stack", "kind", "size", "allocations", "window"),
+  kind: wholeUpTo(2 ** 16 - 1), line: wholeUpTo(2 ** 32 - 1), sel: wholeUpTo(2 ** 31 - 1), frame: text => /^\d{1,9}:\d{1,6}$/.test(text),
+  min_bytes: positive, max_bytes: positive, min_life: positive, max_life: positive,
+};
+
 // A State holds values by name; what is null has its default.
 //
 //   track            the device of a file that the large timeline shows
@@ -59,9 +72,10 @@ class State {
 
   #read() {
     const query = new URLSearchParams(location.hash.slice(1)), values = {};
-    for (const name of stateTexts) values[name] = query.get(name) || null;
+    const valid = name => { const text = query.get(name); return text && (stateForms[name]?.(text) ?? true) ? text : null; };
+    for (const name of stateTexts) values[name] = valid(name);
     for (const name of stateNumbers) {
-      const n = query.has(name) ? Number(query.get(name)) : NaN;
+      const n = Number(valid(name) ?? NaN);
       values[name] = Number.isFinite(n) ? n : null;
     }
     this.set(values);
