@@ -19,7 +19,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/inputs"
 )
 
@@ -136,26 +135,40 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return UsageError("there is no command %q: see %s --help", name, ProgramName)
 }
 
-// App is what commands share: the arguments and the three streams. A command prints to these only, and
-// writes files by WriteNew, NewLog and SaveCharts, so that no output is lost without an error.
-type App struct {
-	Args   []string
-	Stdin  io.Reader
-	Stdout *output
-	Stderr io.Writer
-
-	progress           *progress
-	command            string      // that runs
-	as                 string      // --as, the kind of the file
-	maxFile, maxMemory alloc.Bytes // --max-file and --max-memory; 0 means the default
-	topics             map[*cobra.Command][]Topic
-}
-
 // Reading returns the same for a flag of the command that reads other kinds of files than the command itself.
 func (a *App) Reading(command string) *App {
 	other := *a
 	other.command = command
 	return &other
+}
+
+// end prints the error of a command that has ended, and returns the exit code. An output that was lost is a failure
+// whatever the command returned. If standard output is a pipe that its reader has closed, the program
+// ends as other programs do there: silently, with the code of SIGPIPE.
+func end(a *App, err error) int {
+	code, ofChild := codeOf(err)
+	lost := a.Stdout.failure()
+	closed := isClosedPipe(lost)
+	if lost != nil && !closed && !errors.Is(err, lost) {
+		err = errors.Join(err, lost)
+	}
+	if lines := messages(err, closed); len(lines) > 0 {
+		fmt.Fprintf(a.Stderr, "%s: %s\n", ProgramName, strings.Join(slices.Compact(lines), "; "))
+	}
+	unwritten := lost != nil && !closed || isUnwritten(err)
+	if errs, ok := a.Stderr.(*output); ok {
+		failure := errs.failure()
+		unwritten = unwritten || failure != nil && !isClosedPipe(failure)
+	}
+	switch {
+	case ofChild && code != 0:
+		return code
+	case closed && !ofChild:
+		return exitClosedPipe
+	case unwritten && (code == 0 || lost != nil):
+		return ExitFailed
+	}
+	return code
 }
 
 // WriteJSON prints a value as one line.

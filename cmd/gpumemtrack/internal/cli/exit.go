@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 
@@ -25,35 +24,6 @@ const (
 
 	ProgramName = "gpumemtrack"
 )
-
-// end prints the error of a command that has ended, and returns the exit code. An output that was lost is a failure
-// whatever the command returned. If standard output is a pipe that its reader has closed, the program
-// ends as other programs do there: silently, with the code of SIGPIPE.
-func end(a *App, err error) int {
-	code, ofChild := codeOf(err)
-	lost := a.Stdout.failure()
-	closed := isClosedPipe(lost)
-	if lost != nil && !closed && !errors.Is(err, lost) {
-		err = errors.Join(err, lost)
-	}
-	if lines := messages(err, closed); len(lines) > 0 {
-		fmt.Fprintf(a.Stderr, "%s: %s\n", ProgramName, strings.Join(slices.Compact(lines), "; "))
-	}
-	unwritten := lost != nil && !closed || isUnwritten(err)
-	if errs, ok := a.Stderr.(*output); ok {
-		failure := errs.failure()
-		unwritten = unwritten || failure != nil && !isClosedPipe(failure)
-	}
-	switch {
-	case ofChild && code != 0:
-		return code
-	case closed && !ofChild:
-		return exitClosedPipe
-	case unwritten && (code == 0 || lost != nil):
-		return ExitFailed
-	}
-	return code
-}
 
 // codeOf returns the exit code of a command's error, and whether it is that of a program that it ran.
 func codeOf(err error) (code int, ofChild bool) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpumemtrack/gpumemtrack/alloc"
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
 	"github.com/gpumemtrack/gpumemtrack/internal/inputs"
 	"github.com/gpumemtrack/gpumemtrack/tracker/export/files"
@@ -175,6 +176,22 @@ func (in *Input) File() (*files.File, error) {
 
 // Error returns the error of reading the input, with its name and, if the input is too large, what to do.
 func (in *Input) Error(err error) error { return fmt.Errorf("%s: %w", in.Name, in.enlarged(err)) }
+
+// enlarged adds to the error of an input that is too large which flag allows more, and what the whole input would take.
+func (in *Input) enlarged(err error) error {
+	limit, ok := errors.AsType[*bounded.LimitError](err)
+	if !ok {
+		return err
+	}
+	flag := maxFileFlag
+	if limit.Memory {
+		flag = maxMemoryFlag
+	}
+	if whole := wholeOf(limit, in.file.read(), in.file.size); whole > 0 {
+		return fmt.Errorf("%w: raise --%s, the whole file takes about %v", err, flag, whole)
+	}
+	return fmt.Errorf("%w: raise --%s, to %v perhaps", err, flag, 2*alloc.Bytes(limit.Limit))
+}
 
 // Stream lifts the limit of the file's size, for who keeps little of it, unless --max-file was given.
 func (in *Input) Stream() {

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"math"
 
 	"github.com/spf13/cobra"
@@ -55,22 +53,6 @@ func defaultMemory(available int64, known bool) int64 {
 		available = min(available, addresses)
 	}
 	return max(leastMemory, available/memoryPart)
-}
-
-// enlarged adds to the error of an input that is too large which flag allows more, and what the whole input would take.
-func (in *Input) enlarged(err error) error {
-	limit, ok := errors.AsType[*bounded.LimitError](err)
-	if !ok {
-		return err
-	}
-	flag := maxFileFlag
-	if limit.Memory {
-		flag = maxMemoryFlag
-	}
-	if whole := wholeOf(limit, in.file.read(), in.file.size); whole > 0 {
-		return fmt.Errorf("%w: raise --%s, the whole file takes about %v", err, flag, whole)
-	}
-	return fmt.Errorf("%w: raise --%s, to %v perhaps", err, flag, 2*alloc.Bytes(limit.Limit))
 }
 
 // wholeOf estimates what a file takes of what a limit bounds, from the part of it that was read when the limit was reached:
