@@ -132,7 +132,7 @@ func servePage(ctx context.Context, out, errs io.Writer, listener net.Listener, 
 	server := &http.Server{Handler: v, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	ended, read := make(chan error, 1), make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
-	url := fmt.Sprintf("http://%s/?token=%s", listener.Addr(), v.Token())
+	url := fmt.Sprintf("http://%s/?token=%s", cli.LocalAddress(listener), v.Token())
 	if _, err := fmt.Fprintf(out, "%s  (Ctrl-C ends it)\n", url); err != nil {
 		return errors.Join(err, server.Close()) // nobody knows the address
 	}

@@ -26,7 +26,7 @@ func serveAttached(a *cli.App, address string, handler http.Handler) (stop func(
 			fmt.Fprintf(a.Stderr, "%s: attach: --live: %v\n", cli.ProgramName, err)
 		}
 	}()
-	fmt.Fprintf(a.Stderr, "live: http://%s/\n", listener.Addr())
+	fmt.Fprintf(a.Stderr, "live: http://%s/\n", cli.LocalAddress(listener))
 	return func() { server.Close() }, nil
 }
 
