@@ -199,6 +199,7 @@ type mapJSON struct {
 	Pending  int64         `json:"pending_bytes"`
 	Inactive *int64        `json:"inactive_bytes"`
 	Known    bool          `json:"known"`
+	OfTheEnd bool          `json:"of_the_end"` // the events do not include segments: these are those of the end
 	Segments []segmentJSON `json:"segments"`
 	More     struct {
 		Segments int   `json:"segments"`
@@ -237,6 +238,8 @@ func segments(s *session, r *http.Request, q *request.Query) (answer, error) {
 		out := mapJSON{Reserved: m.Reserved, Live: m.Live, Pending: m.Pending, Known: m.Known, Segments: []segmentJSON{}}
 		out.More.Segments, out.More.Bytes = m.More, m.MoreBytes
 		if m.Known {
+			_, _, recorded := a.Allocated(moment)
+			out.OfTheEnd = !recorded
 			inactive := m.Inactive
 			out.Inactive = &inactive
 		}

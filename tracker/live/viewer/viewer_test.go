@@ -445,6 +445,9 @@ func TestRecordings(t *testing.T) {
 		assert.EqualValues(t, f.Dump.Snapshot.Live.Bytes, s["end"].(map[string]any)["bytes"], path)
 		m := getJSON(t, v, fmt.Sprintf("%s/api/segments?track=0.0&moment=%v", url, s["moments"].(float64)-1))
 		assert.EqualValues(t, f.Dump.Snapshot.Reserved, m["reserved_bytes"], path)
+		assert.Equal(t, false, m["of_the_end"], path)
+		m = getJSON(t, v, url+"/api/segments?track=0.0&moment=0")
+		assert.Equal(t, s["reserved_peak_bytes"] == nil && s["moments"].(float64) > 1 && m["known"] == true, m["of_the_end"], path)
 		for _, item := range getJSON(t, v, fmt.Sprintf("%s/api/bands?track=0.0&moment=%v&limit=5", url, peak["moment"]))["items"].([]any) {
 			band := item.(map[string]any)
 			detail := getJSON(t, v, fmt.Sprintf("%s/api/allocation?track=0.0&id=%v", url, band["allocation"]))

@@ -27,7 +27,7 @@ class Segments {
   #words() {
     const {answer} = this, {segments, more} = answer;
     this.summary.textContent = !answer.known ? "The recording has no segments: these are the runs of addresses in use." :
-      `${counted(segments.length + (more?.segments ?? 0), "segment")}, ${size(answer.reserved_bytes)} reserved: ${size(answer.live_bytes)} live, ` +
+      `${counted(segments.length + (more?.segments ?? 0), "segment")}${answer.of_the_end ? " of the end, as the events do not include segments" : ""}, ${size(answer.reserved_bytes)} reserved: ${size(answer.live_bytes)} live, ` +
       `${answer.pending_bytes ? size(answer.pending_bytes) + " waiting for a stream, " : ""}${answer.inactive_bytes == null ? "an unknown part" : size(answer.inactive_bytes)} inactive`;
     this.hint.textContent = more?.segments ? `${counted(more.segments, "smaller segment")} of ${size(more.bytes)} together are left out.` : "";
     const table = build("table", ""), head = build("tr", "", ...["Address", "Size", "In use", "Largest gap", "Pool", "Stream"].map(t => element("th", "", t)));
