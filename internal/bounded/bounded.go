@@ -150,14 +150,14 @@ func (b *Reader) Offset() int64 { return b.read }
 // Peek returns the next bytes without reading them; fewer, with an error, at the end.
 func (b *Reader) Peek(n int) ([]byte, error) { return b.text.Peek(n) }
 
-// Buffered returns the next bytes that are in memory, without reading them: at least that many, fewer only where the text
-// ends or cannot be read. They are valid until the next read.
-func (b *Reader) Buffered(least int) []byte {
+// Buffered returns the next bytes that are in memory, without reading them. They are valid until the next read. Fewer than
+// least are returned only with an error, that of Peek.
+func (b *Reader) Buffered(least int) (text []byte, err error) {
 	if b.text.Buffered() < least {
-		b.text.Peek(least) //nolint:errcheck // who reads on gets the error
+		_, err = b.text.Peek(least)
 	}
-	text, _ := b.text.Peek(b.text.Buffered())
-	return text
+	text, _ = b.text.Peek(b.text.Buffered())
+	return text, err
 }
 
 // Read reads text. At the end the error is io.EOF; other errors are ErrTooLarge, and those of the file or of gzip.

@@ -14,6 +14,7 @@ type input struct {
 	r    *bounded.Reader
 	line []byte
 	tail [2 * longest]byte // see window
+	end  error             // why less than longest is left
 }
 
 // longest is the most bytes that an opcode of common takes, if it is no string.
@@ -25,7 +26,7 @@ const maxWindow = 16 << 10
 // window returns the next bytes of the file, as far as they are in memory. Near the file's end, where less than longest is
 // left, zeros follow them.
 func (in *input) window() (text []byte, size int) {
-	if text = in.r.Buffered(longest); len(text) >= longest {
+	if text, in.end = in.r.Buffered(longest); len(text) >= longest {
 		size = min(len(text), maxWindow)
 		return text[:size], size
 	}

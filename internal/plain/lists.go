@@ -2,6 +2,7 @@ package plain
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/bounded"
@@ -174,6 +175,8 @@ func (l *lists) useGrowth(n, room, more int, each int64) error {
 	return l.memory.Use(each * int64(max(more, room/4)))
 }
 
+var errLists = fmt.Errorf("%w: it has more than %d different lists", bounded.ErrTooLarge, math.MaxInt32)
+
 // unshare gives a list elements of its own, to append to.
 func (l *lists) unshare(at *int32) error {
 	text := *l.packed.at(int64(*at))
@@ -190,6 +193,9 @@ func (l *lists) unshare(at *int32) error {
 		}
 	}
 	place := l.own.add()
+	if place > math.MaxInt32 {
+		return errLists
+	}
 	*l.own.at(place) = own
 	*at = ^int32(place)
 	return nil
@@ -232,6 +238,9 @@ func (l *lists) share(at *int32, text []byte) error {
 		return err
 	}
 	place := l.packed.add()
+	if place > math.MaxInt32 {
+		return errLists
+	}
 	*l.packed.at(place) = string(text)
 	*at = int32(place)
 	l.same[*l.packed.at(place)] = int32(place)

@@ -61,8 +61,7 @@ func readPickle(p *pickle) (*Data, Value, error) {
 	for stop := false; !stop; {
 		text, size := p.window()
 		if size == 0 {
-			_, err := p.r.Peek(1)
-			return nil, Value{}, torn(err)
+			return nil, Value{}, torn(p.end)
 		}
 		n, other, err := 0, false, p.makeRoom()
 		if err == nil {
@@ -152,7 +151,7 @@ func (p *pickle) common(text []byte, size int) (at int, other bool, err error) {
 			return at, true, nil
 		}
 		if err == nil && at+n > size {
-			err = torn(io.EOF)
+			err = torn(p.end)
 		}
 		if err != nil {
 			return at, false, err

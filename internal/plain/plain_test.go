@@ -1,10 +1,13 @@
 package plain_test
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -215,4 +218,19 @@ func FuzzReadObjects(f *testing.F) {
 			_, _, _ = plain.ReadObjects(r)
 		}
 	})
+}
+
+// TestErrorsOfTheInput: a file that cannot be read on is not called torn.
+func TestErrorsOfTheInput(t *testing.T) {
+	errDisk := errors.New("the disk fails")
+	const text = "\x80\x04}\x94(\x8c\x08segments\x94]\x94(J\x01\x02\x03\x04\x8a\x05\x01\x02\x03\x04\x05h\x01eu."
+	_, err := read(text, plain.ReadPickle)
+	require.NoError(t, err)
+	for n := range len(text) {
+		r, err := bounded.NewReader(io.MultiReader(strings.NewReader(text[:n]), iotest.ErrReader(errDisk)), 0)
+		require.NoError(t, err)
+		_, _, err = plain.ReadPickle(r)
+		require.ErrorIs(t, err, errDisk, "after %d bytes", n)
+		require.NotErrorIs(t, err, io.ErrUnexpectedEOF, "after %d bytes", n)
+	}
 }
