@@ -1,7 +1,9 @@
 package torch
 
 import (
+	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/gpumemtrack/gpumemtrack/internal/plain"
 )
@@ -17,7 +19,6 @@ type ahead struct {
 	lists   map[int]plain.Value // the events that each rebuilder got
 	counts  map[int]int
 	current *beside
-	counted int64 // bytes
 	useless bool
 }
 
@@ -37,9 +38,18 @@ func (a *ahead) batch(b plain.Batch) {
 	if a.in == nil {
 		a.begin(b)
 	}
-	if a.useless = a.useless || !a.send(b); a.useless {
-		a.finish()
+	if a.useless || !a.send(b) {
+		a.drop()
 	}
+}
+
+// drop forgets what was rebuilt, and no longer counts its memory.
+func (a *ahead) drop() {
+	a.finish()
+	if a.in != nil {
+		_ = a.in.take(-a.in.taken) // less never is too much
+	}
+	*a = ahead{useless: true}
 }
 
 // begin notes the parts of the file before its events.
@@ -59,6 +69,10 @@ func (a *ahead) begin(b plain.Batch) {
 	a.useless = a.in.own
 }
 
+// maxSent bounds the events that are sent at once. Python's pickle adds a thousand to a list at once, but a hostile file adds
+// millions, of a byte or two each.
+const maxSent = 1024
+
 // send sends events to the goroutine that rebuilds those of their device. It reports whether they can be rebuilt.
 func (a *ahead) send(b plain.Batch) bool {
 	if a.current == nil || a.current.list != b.List {
@@ -66,28 +80,29 @@ func (a *ahead) send(b plain.Batch) bool {
 			return false
 		}
 	}
-	events := (<-a.current.used)[:0]
-	for _, v := range b.Values {
-		if v.Kind() != plain.Dict || a.in.visit() != nil {
+	for values := range slices.Chunk(b.Values, maxSent) {
+		events := (<-a.current.used)[:0]
+		for _, v := range values {
+			if v.Kind() != plain.Dict || a.in.visit() != nil {
+				return false
+			}
+			e, err := a.in.raw.event(v)
+			if err != nil {
+				return false
+			}
+			events = append(events, e)
+		}
+		a.counts[b.Index] += len(events)
+		a.current.full <- events
+		if a.count() != nil {
 			return false
 		}
-		e, err := a.in.raw.event(v)
-		if err != nil {
-			return false
-		}
-		events = append(events, e)
 	}
-	a.counts[b.Index] += len(events)
-	a.current.full <- events
-	return a.count(b.Data) == nil
+	return true
 }
 
 // count counts the memory that was taken beside the reader.
-func (a *ahead) count(data *plain.Data) error {
-	bytes := a.in.used.Swap(0)
-	a.counted += bytes
-	return data.Use(bytes)
-}
+func (a *ahead) count() error { return a.in.take(a.in.used.Swap(0)) }
 
 // start starts the goroutine of a device.
 func (a *ahead) start(b plain.Batch) bool {
@@ -100,9 +115,9 @@ func (a *ahead) start(b plain.Batch) bool {
 	}
 	r.begin(0)
 	a.begun[b.Index], a.lists[b.Index] = r, b.List
-	const slices = 4
-	c := &beside{list: b.List, full: make(chan []rawEvent, slices), used: make(chan []rawEvent, slices), err: make(chan error, 1)}
-	for range slices {
+	const waiting = 4 // slices
+	c := &beside{list: b.List, full: make(chan []rawEvent, waiting), used: make(chan []rawEvent, waiting), err: make(chan error, 1)}
+	for range waiting {
 		c.used <- nil
 	}
 	a.current = c
@@ -110,20 +125,38 @@ func (a *ahead) start(b plain.Batch) bool {
 	return true
 }
 
-// rebuild takes events until there are no more.
+// rebuild takes events until there are no more, also after an error: the reader waits for its slices.
 func (c *beside) rebuild(r *rebuilder) (err error) {
 	for events := range c.full {
-		for i := range events {
-			if err == nil {
-				err = r.next(&events[i])
-			}
+		if err == nil {
+			err = guard(func() error { return r.nextOf(events) })
 		}
 		c.used <- events
 	}
 	if err == nil {
-		err = r.flush()
+		err = guard(r.flush)
 	}
 	return err
+}
+
+func (r *rebuilder) nextOf(events []rawEvent) error {
+	for i := range events {
+		if err := r.next(&events[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// guard turns a panic into an error: in a goroutine of its own it would end the program. Then the events are read again in
+// order, and it happens where the caller of Read can recover from it.
+func guard(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return f()
 }
 
 // finish waits for the goroutine of the current device. It reports whether its events are right.
@@ -140,7 +173,7 @@ func (a *ahead) finish() bool {
 // end is called when the reader is done. complete says that the file was read, and no event of it changed after it was sent.
 func (a *ahead) end(complete bool) {
 	if !a.finish() || !complete {
-		a.useless = true
+		a.drop()
 	}
 	if a.in != nil {
 		a.in.beside = false
@@ -148,16 +181,16 @@ func (a *ahead) end(complete bool) {
 }
 
 // contents returns what is in the file, or nil if it must be read in order.
-func (a *ahead) contents(data *plain.Data, top plain.Value) *contents {
+func (a *ahead) contents(top plain.Value) *contents {
 	if a.in == nil {
 		return nil
 	}
-	if err := a.count(data); err == nil && !a.useless && top.Kind() == plain.Dict {
-		if c := a.complete(data.Each(top)); c != nil {
+	if a.count() == nil && top.Kind() == plain.Dict {
+		if c := a.complete(a.in.Each(top)); c != nil {
 			return c
 		}
 	}
-	_ = data.Use(-a.counted) // less never is too much
+	a.drop()
 	return nil
 }
 

@@ -64,7 +64,7 @@ func (s *raw) Use(bytes int64) error {
 		s.used.Add(bytes)
 		return nil
 	}
-	return s.Data.Use(bytes)
+	return s.take(bytes)
 }
 
 // visit counts an element that is read. A recorded file refers to each list once, but a hostile
@@ -182,9 +182,9 @@ func readPlain(in io.Reader, limit int64, a *ahead) (data *plain.Data, top plain
 	case a == nil:
 		return plain.ReadPickle(r)
 	}
-	var final bool
+	final := false
+	defer func() { a.end(final && err == nil) }() // also if the input panics
 	data, top, final, err = plain.ReadPickleBeside(r, a.batch)
-	a.end(final && err == nil)
 	return data, top, err
 }
 

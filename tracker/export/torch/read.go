@@ -114,7 +114,7 @@ func readDeferred(r io.Reader) (*contents, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c := a.contents(data, top); c != nil {
+	if c := a.contents(top); c != nil {
 		return c, nil
 	}
 	s, err := newRaw(data, top)

@@ -22,6 +22,7 @@ type stackReader struct {
 	name, filename, line plain.Key
 	rule                 callsite.Rule
 	numbers              []uint32
+	taken                int64 // bytes, of everything that take counted
 }
 
 // maxFrames bounds a stack. PyTorch's have up to 150 frames; what is left out are
@@ -41,6 +42,12 @@ func newStackReader(data *plain.Data) stackReader {
 		name: data.Key("name"), filename: data.Key("filename"), line: data.Key("line"),
 		rule: callsite.Rule{Go: callsite.GoLibraries},
 	}
+}
+
+// take counts memory as plain.Data.Use does, and keeps the sum.
+func (r *stackReader) take(bytes int64) error {
+	r.taken += bytes
+	return r.data.Use(bytes)
 }
 
 // stack returns the stack of a list of frames; 0, the unknown one, of other values.
@@ -65,7 +72,7 @@ func (r *stackReader) stack(list plain.Value) (tables.StackID, error) {
 		return i
 	})
 	if isNew {
-		if err := r.data.Use(newStackBytes + int64(len(r.numbers))*placeBytes); err != nil {
+		if err := r.take(newStackBytes + int64(len(r.numbers))*placeBytes); err != nil {
 			return 0, err
 		}
 	}
@@ -91,7 +98,7 @@ func (r *stackReader) frame(v plain.Value) (uint32, error) {
 		r.ranks = append(r.ranks, r.rule.Rank(f.Function, f.File))
 		r.frameIDs[f] = id
 		// Frames may share their names, but each line of code gets a text with both.
-		if err := r.data.Use(newFrameBytes + int64(len(f.Function)+len(f.File))); err != nil {
+		if err := r.take(newFrameBytes + int64(len(f.Function)+len(f.File))); err != nil {
 			return 0, err
 		}
 	}
@@ -101,7 +108,7 @@ func (r *stackReader) frame(v plain.Value) (uint32, error) {
 // setAt sets an element of a slice, which grows to have it.
 func setAt[T any](r *stackReader, all *[]T, i int, v T) error {
 	if n := len(*all); i >= n {
-		if err := r.data.Use(int64(i+1-n) * int64(unsafe.Sizeof(v))); err != nil {
+		if err := r.take(int64(i+1-n) * int64(unsafe.Sizeof(v))); err != nil {
 			return err
 		}
 		*all = append(*all, make([]T, i+1-n)...)
