@@ -42,8 +42,11 @@ func NewClient(cfg Config, signal Signal) (*Client, error) {
 	c := &Client{to: to, backoff: cmp.Or(cfg.Backoff, time.Second), backoffMax: cmp.Or(cfg.BackoffMax, time.Minute), warn: cfg.Warn}
 	transport := cfg.Transport
 	if transport == nil {
-		own := http.DefaultTransport.(*http.Transport).Clone()
-		own.TLSClientConfig = to.tls
+		own := &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: time.Minute}
+		if usual, ok := http.DefaultTransport.(*http.Transport); ok { // a program may have wrapped it
+			own = usual.Clone()
+		}
+		own.TLSClientConfig = to.tls.Clone() // a Transport alters its own
 		own.Protocols = new(http.Protocols)
 		own.Protocols.SetHTTP2(true)
 		own.Protocols.SetHTTP1(!to.grpc)
@@ -62,7 +65,7 @@ func NewClient(cfg Config, signal Signal) (*Client, error) {
 }
 
 // String returns the URL, without a password.
-func (c *Client) String() string { return c.to.url }
+func (c *Client) String() string { return c.to.shown }
 
 // Retries returns how often a payload was sent again.
 func (c *Client) Retries() int64 { return c.retries.Load() }
@@ -103,7 +106,11 @@ func (c *Client) Deliver(ctx context.Context, payload []byte) (Answer, error) {
 		answer, err := c.Send(ctx, payload)
 		var again *retryError
 		if !errors.As(err, &again) {
-			if err == nil && answer.Rejected == 0 {
+			switch {
+			case err != nil || answer.Rejected > 0: // the caller counts what is lost
+			case answer.Message != "":
+				c.Warn(fmt.Errorf("the server took it, and says: %s", answer.Message))
+			default:
 				c.taken()
 			}
 			return answer, err
@@ -164,13 +171,13 @@ func (c *Client) sendHTTP(ctx context.Context, payload []byte) (Answer, error) {
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
-	if response.StatusCode == http.StatusOK {
+	if response.StatusCode/100 == 2 { // the protocol has 200 only, but some servers answer 202 or 204
 		if err != nil { // whether it was taken is not known
 			return Answer{}, &retryError{err: err}
 		}
 		return parseAnswer(text), nil
 	}
-	why := fmt.Sprintf("%s from %s", response.Status, c.to.url)
+	why := fmt.Sprintf("%s from %s", response.Status, c.to.shown)
 	if message := parseStatus(response.Header.Get("Content-Type"), text); message != "" {
 		why += ": " + message
 	}
@@ -243,7 +250,7 @@ func (c *Client) sendGRPC(ctx context.Context, payload []byte) (Answer, error) {
 	}
 	var failure *connect.Error
 	if !errors.As(err, &failure) || !connect.IsWireError(err) { // the connection failed, maybe in the middle of an answer
-		return Answer{}, &retryError{err: fmt.Errorf("%w (%s)", err, c.to.url)}
+		return Answer{}, &retryError{err: fmt.Errorf("%w (%s)", err, c.to.shown)}
 	}
 	after, wished := time.Duration(0), false
 	for _, detail := range failure.Details() {
@@ -258,7 +265,7 @@ func (c *Client) sendGRPC(ctx context.Context, payload []byte) (Answer, error) {
 		}
 		fallthrough
 	case connect.CodeCanceled, connect.CodeDeadlineExceeded, connect.CodeAborted, connect.CodeOutOfRange, connect.CodeUnavailable, connect.CodeDataLoss:
-		return Answer{}, &retryError{fmt.Errorf("%w (%s)", err, c.to.url), after}
+		return Answer{}, &retryError{fmt.Errorf("%w (%s)", err, c.to.shown), after}
 	}
-	return Answer{}, &RefusedError{Why: fmt.Sprintf("%v (%s)", err, c.to.url), NoSuchSignal: failure.Code() == connect.CodeUnimplemented}
+	return Answer{}, &RefusedError{Why: fmt.Sprintf("%v (%s)", err, c.to.shown), NoSuchSignal: failure.Code() == connect.CodeUnimplemented}
 }

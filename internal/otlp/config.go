@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -41,6 +40,7 @@ type Config struct {
 // target is a Config in which nothing is left open.
 type target struct {
 	url     string
+	shown   string // url without a password, for messages
 	grpc    bool
 	plain   bool // no TLS
 	gzip    bool
@@ -76,7 +76,14 @@ func (c *Config) resolve(s Signal) (t target, err error) {
 	if t.headers, err = parseHeaders(c.env(s, "HEADERS")); err != nil {
 		return t, err
 	}
-	maps.Copy(t.headers, c.Headers)
+	for key, value := range c.Headers {
+		t.headers[http.CanonicalHeaderKey(key)] = value
+	}
+	for key, value := range t.headers {
+		if err := checkHeader(key, value); err != nil {
+			return t, err
+		}
+	}
 	if t.timeout, err = c.timeout(s); err != nil {
 		return t, err
 	}
@@ -96,7 +103,7 @@ func (c *Config) address(s Signal) (t target, err error) {
 	}
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return t, fmt.Errorf("%q is not an endpoint: want http://host:4318, https://host:4318, grpc://host:4317 or grpcs://host:4317", endpoint)
+		return t, fmt.Errorf("%q is not an endpoint: want http://host:4318, https://host:4318, grpc://host:4317 or grpcs://host:4317", withoutSecrets(endpoint))
 	}
 	protocol := c.env(s, "PROTOCOL")
 	switch u.Scheme {
@@ -107,7 +114,7 @@ func (c *Config) address(s Signal) (t target, err error) {
 		t.plain, t.grpc, protocol = u.Scheme == "grpc", true, "grpc"
 		u.Scheme = "http" + strings.TrimPrefix(u.Scheme, "grpc")
 	default:
-		return t, fmt.Errorf("%q is not an endpoint: no scheme %q: want http, https, grpc or grpcs", endpoint, u.Scheme)
+		return t, fmt.Errorf("%q is not an endpoint: no scheme %q: want http, https, grpc or grpcs", withoutSecrets(endpoint), u.Scheme)
 	}
 	if protocol != "" && protocol != "grpc" && protocol != "http/protobuf" {
 		return t, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL=%s: want grpc or http/protobuf", protocol)
@@ -118,25 +125,54 @@ func (c *Config) address(s Signal) (t target, err error) {
 	case !whole:
 		u.Path = strings.TrimSuffix(u.Path, "/") + s.path
 	}
-	t.url = u.String()
+	t.url, t.shown = u.String(), u.Redacted()
 	return t, nil
+}
+
+// withoutSecrets returns the text of an endpoint, which may be no URL, without a user, a password and a query.
+func withoutSecrets(endpoint string) string {
+	before, query := endpoint, ""
+	if at := strings.IndexAny(endpoint, "?#"); at >= 0 {
+		before, query = endpoint[:at], endpoint[at:at+1]+"..."
+	}
+	if at := strings.LastIndexByte(before, '@'); at >= 0 {
+		scheme, _, found := strings.Cut(before[:at], "://")
+		if before = "...@" + before[at+1:]; found {
+			before = scheme + "://" + before
+		}
+	}
+	return before + query
 }
 
 // parseHeaders reads "key=value,key=value", with values as in URLs.
 func parseHeaders(list string) (map[string]string, error) {
 	headers := make(map[string]string)
-	for pair := range strings.SplitSeq(list, ",") {
+	for i, pair := range strings.Split(list, ",") {
 		if pair = strings.TrimSpace(pair); pair == "" {
 			continue
 		}
 		key, value, ok := strings.Cut(pair, "=")
 		decoded, err := url.PathUnescape(strings.TrimSpace(value))
-		if !ok || err != nil { // the value may be a secret
-			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_HEADERS: %q: want key=value pairs with a comma between them", strings.TrimSpace(key))
+		if !ok || err != nil { // any part may be a secret
+			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_HEADERS: pair %d: want key=value pairs with a comma between them, and values as in URLs", i+1)
 		}
-		headers[strings.TrimSpace(key)] = decoded
+		headers[http.CanonicalHeaderKey(strings.TrimSpace(key))] = decoded
 	}
 	return headers, nil
+}
+
+// checkHeader refuses what no request can have: sent again and again, it would fail each time. The value may be a secret.
+func checkHeader(key, value string) error {
+	token := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	}
+	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return !token(r) }) {
+		return fmt.Errorf("a header has the name %q: want letters, digits and hyphens", key)
+	}
+	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+		return fmt.Errorf("the value of header %q has control characters, such as the end of a line", key)
+	}
+	return nil
 }
 
 func (c *Config) timeout(s Signal) (time.Duration, error) {

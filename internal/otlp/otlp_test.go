@@ -58,11 +58,11 @@ func TestEndpoints(t *testing.T) {
 
 func TestSettingsOfTheEnvironment(t *testing.T) {
 	cfg := Config{Endpoint: "http://c", Headers: map[string]string{"b": "own"}, Getenv: environment(map[string]string{
-		"OTEL_EXPORTER_OTLP_HEADERS": "a=1%202, b=2", "OTEL_EXPORTER_OTLP_TIMEOUT": "250", "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
+		"OTEL_EXPORTER_OTLP_HEADERS": "a=1%202, B=2", "OTEL_EXPORTER_OTLP_TIMEOUT": "250", "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
 	})}
 	to, err := cfg.resolve(Metrics)
 	require.NoError(t, err)
-	assert.Equal(t, map[string]string{"a": "1 2", "b": "own"}, to.headers)
+	assert.Equal(t, map[string]string{"A": "1 2", "B": "own"}, to.headers)
 	assert.Equal(t, 250*time.Millisecond, to.timeout)
 	assert.False(t, to.gzip)
 

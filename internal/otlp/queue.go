@@ -25,6 +25,7 @@ type Queue struct {
 	busy    bool // the first of waiting is being sent
 	stats   QueueStats
 	empty   chan struct{} // closed when nothing waits; nil if nobody waits for it
+	ended   bool          // Close has returned
 
 	added  chan struct{} // has one element if there may be something to send
 	stop   context.CancelFunc
@@ -50,11 +51,19 @@ func NewQueue(client *Client) *Queue {
 	return q
 }
 
+var errClosed = errors.New("nothing is sent any more")
+
 var errTooSlow = errors.New("the server does not take data as fast as it comes: the oldest is dropped")
 
-// Add adds a payload of some items.
+// Add adds a payload of some items. After Close it drops them.
 func (q *Queue) Add(payload []byte, items int) {
 	q.mu.Lock()
+	if q.ended {
+		q.stats.Dropped += int64(items)
+		q.stats.LastError = errClosed
+		q.mu.Unlock()
+		return
+	}
 	q.waiting = append(q.waiting, queued{payload, items})
 	q.bytes += len(payload)
 	dropped := false
@@ -70,6 +79,7 @@ func (q *Queue) Add(payload []byte, items int) {
 		q.waiting = append(q.waiting[:oldest], q.waiting[oldest+1:]...)
 		q.bytes -= len(one.payload)
 		q.stats.Dropped += int64(one.items)
+		q.stats.LastError = errTooSlow
 		dropped = true
 	}
 	q.mu.Unlock()
@@ -114,9 +124,8 @@ func (q *Queue) deliverFirst(ctx context.Context) bool {
 	if taken {
 		q.waiting = q.waiting[1:]
 		q.bytes -= len(first.payload)
-		if len(q.waiting) == 0 && q.empty != nil {
-			close(q.empty)
-			q.empty = nil
+		if len(q.waiting) == 0 {
+			q.release()
 		}
 		lost := min(answer.Rejected, int64(first.items))
 		if err != nil {
@@ -138,7 +147,15 @@ func (q *Queue) deliverFirst(ctx context.Context) bool {
 	return taken
 }
 
-// Wait returns when nothing waits to be sent. The error says that ctx was done before.
+// release lets those go on that wait. q.mu is held.
+func (q *Queue) release() {
+	if q.empty != nil {
+		close(q.empty)
+		q.empty = nil
+	}
+}
+
+// Wait returns when nothing waits to be sent, as after Close. The error says that ctx was done before.
 func (q *Queue) Wait(ctx context.Context) error {
 	q.mu.Lock()
 	if len(q.waiting) == 0 {
@@ -165,7 +182,7 @@ func (q *Queue) Stats() QueueStats {
 	return q.stats
 }
 
-// Close delivers what waits until ctx is done, and drops the rest. It is called once; no Add follows.
+// Close delivers what waits until ctx is done, and drops the rest. It is called once.
 func (q *Queue) Close(ctx context.Context) QueueStats {
 	q.stop()
 	<-q.closed
@@ -174,8 +191,12 @@ func (q *Queue) Close(ctx context.Context) QueueStats {
 	q.mu.Lock()
 	for _, one := range q.waiting {
 		q.stats.Dropped += int64(one.items)
+		if q.stats.LastError == nil { // there was no attempt
+			q.stats.LastError = context.Cause(ctx)
+		}
 	}
-	q.waiting, q.bytes = nil, 0
+	q.waiting, q.bytes, q.ended = nil, 0, true
+	q.release()
 	q.mu.Unlock()
 	return q.Stats()
 }

@@ -325,8 +325,13 @@ func (p *Pusher) deliver(ctx context.Context, b *batch) error {
 func (p *Pusher) Flush(ctx context.Context) error {
 	var errs []error
 	if p.metrics != nil {
+		before := p.metrics.Stats().Dropped
 		p.addMetrics()
 		errs = append(errs, p.metrics.Wait(ctx))
+		var refused *wire.RefusedError // that others gave way to these is no failure of this push
+		if now := p.metrics.Stats(); now.Dropped > before && errors.As(now.LastError, &refused) {
+			errs = append(errs, fmt.Errorf("%d data points were %w", now.Dropped-before, refused))
+		}
 	}
 	if p.profiles != nil {
 		errs = append(errs, p.pushProfiles(ctx))
