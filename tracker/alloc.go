@@ -412,9 +412,9 @@ func (t *MemTracker) uncountFree(r *ledger.Record, here goroutine, now time.Dura
 
 // addEvent adds an event about a record of a bucket to the history. The caller holds the lock.
 func (t *MemTracker) addEvent(r *ledger.Record, b *ledger.Bucket[*MemTracker], now time.Duration, action mem.Action) {
-	e := t.history.Slot()
+	e := t.history.Slot(&b.InHistory, &b.Group.Tensor)
 	e.Since, e.Action, e.Ptr, e.Allocated = now, action, r.Ptr, r.Allocated
-	e.Tensor, e.Stack, e.Section, e.Stream = &b.Group.Tensor, b.Stack, uint16(b.Section), b.Stream
+	e.Stack, e.Section, e.Stream = b.Stack, uint16(b.Section), b.Stream
 }
 
 // watch has the collector call unreachable when the program can no longer reach b. The cleanup gets a copy: b itself

@@ -44,6 +44,8 @@ type Bucket[Owner any] struct {
 	interval     uint64  // interval between two marks in which the bucket last changed; 0 if it is on no list
 	newer, older slab.ID // neighbours in that interval's list
 
+	InHistory TensorIndex // of the group
+
 	detached int32 // its records whose memory is being freed: see Ledger.Detach
 }
 

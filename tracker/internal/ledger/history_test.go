@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ func TestReadHoldsTheLockForAChunkOfEvents(t *testing.T) {
 	for _, test := range []struct{ events, chunks int }{{0, 0}, {1, 1}, {eventsInChunk, 1}, {8 * eventsInChunk, 8}, {100*eventsInChunk + 5, 9}} {
 		h := NewHistory(8 * eventsInChunk)
 		for i := range test.events {
-			*h.Slot() = tables.EventEntry{Stack: 1, Ptr: 1, Section: uint16(i)}
+			h.Add(tables.EventEntry{Stack: 1, Ptr: 1, Section: uint16(i)})
 		}
 		var lock counted
 		events, first := h.Read(&lock)
@@ -49,6 +50,70 @@ func TestHistoryTakesWhatItNeeds(t *testing.T) {
 		for i, e := range got {
 			require.Equal(t, uint16(int(first)+i), e.Section)
 		}
+	}
+}
+
+// TestEventsKeepTheirTensors: each event has the tensor that it was added with, wherever in a chunk the latest stands, and
+// whether the tensor's place in the history was kept.
+func TestEventsKeepTheirTensors(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, kept := range []int{1, eventsInChunk, eventsInChunk + 1, 4 * eventsInChunk} {
+		var tensors [700]struct {
+			tables.Tensor
+			at TensorIndex
+		}
+		h := NewHistory(kept)
+		var want []*tables.Tensor
+		for i := range 11 * eventsInChunk {
+			x := &tensors[random.IntN(1+i%len(tensors))]
+			switch random.IntN(4) {
+			case 0:
+				h.Add(tables.EventEntry{})
+				want = append(want, nil)
+			case 1:
+				h.Add(tables.EventEntry{Tensor: &x.Tensor})
+				want = append(want, &x.Tensor)
+			default:
+				h.Slot(&x.at, &x.Tensor)
+				want = append(want, &x.Tensor)
+			}
+			if i%97 != 0 && i%eventsInChunk > 2 {
+				continue
+			}
+			got, first := h.Read(new(counted))
+			require.Len(t, got, min(kept, len(want)))
+			for j, e := range got {
+				require.Same(t, want[int(first)+j], e.Tensor, "event %d of %d, %d kept", int(first)+j, len(want), kept)
+			}
+		}
+	}
+}
+
+// TestHistoryKeepsNoTensorTwice: a tensor whose place is kept is listed once in a chunk.
+func TestHistoryKeepsNoTensorTwice(t *testing.T) {
+	h := NewHistory(2 * eventsInChunk)
+	var at TensorIndex
+	for range 5*eventsInChunk + 7 {
+		h.Slot(&at, new(tables.Tensor))
+	}
+	assert.Len(t, h.latest.tensors, 1)
+	assert.Len(t, h.earlier, 1)
+}
+
+// TestClosedHistoryTakesEvents: it keeps none, whatever was kept of their tensors.
+func TestClosedHistoryTakesEvents(t *testing.T) {
+	for _, kept := range []int{0, 10} {
+		h := NewHistory(kept)
+		var at TensorIndex
+		h.Slot(&at, new(tables.Tensor))
+		h.Close()
+		h.Slot(&at, new(tables.Tensor))
+		for range 2 * eventsInChunk {
+			h.Add(tables.EventEntry{Tensor: new(tables.Tensor)})
+		}
+		got, first := h.Read(new(counted))
+		assert.Empty(t, got)
+		assert.EqualValues(t, 2*eventsInChunk+2, first)
 	}
 }
 
