@@ -106,7 +106,7 @@ func (c *running) start(t *testing.T) {
 	c.cmd.Env = append(os.Environ(), isCollector+"=1")
 	c.cmd.Stdout, c.cmd.Stderr = &c.log, &c.log
 	require.NoError(t, c.cmd.Start())
-	for range 600 {
+	for range 3000 { // five minutes: a busy machine is no failure
 		if conn, err := net.Dial("tcp", c.http); err == nil {
 			conn.Close()
 			return

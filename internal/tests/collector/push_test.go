@@ -202,7 +202,9 @@ func TestAnHourWithACollectorThatDies(t *testing.T) {
 					c.start(t)
 				}
 			}
-			require.NoError(t, pusher.Stop(t.Context()))
+			end, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // by itself, Stop takes ten seconds at most
+			defer cancel()
+			require.NoError(t, pusher.Stop(end))
 			assert.Positive(t, failed)
 			assert.Zero(t, pusher.Stats().ProfilesRefused+pusher.Stats().PointsDropped)
 			c.kill(t)
