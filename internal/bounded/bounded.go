@@ -31,7 +31,11 @@ const (
 var ErrTooLarge = errors.New("too large")
 
 // Limits bound a file, unpacked, and the memory that is made of it, in bytes. 0 means DefaultLimit.
-type Limits struct{ File, Memory int64 }
+type Limits struct {
+	File, Memory int64
+
+	Share *Share // that the memory is counted in, of a Budget of Memory bytes; nil if no other file is read at the same time
+}
 
 // LimitError is the ErrTooLarge of a file that a larger limit would allow.
 type LimitError struct {
@@ -100,7 +104,7 @@ const cut = "..."
 // made of it, in bytes; 0 means DefaultLimit. If r is a Reader already, it is returned unchanged
 // with its own limit. An r that is Unpacked may be gzip inside.
 func NewReader(r io.Reader, limit int64) (*Reader, error) {
-	return NewReaderWithin(r, Limits{limit, limit})
+	return NewReaderWithin(r, Limits{File: limit, Memory: limit})
 }
 
 // NewReaderWithin is NewReader with a limit for each of the file and the memory.
@@ -200,7 +204,7 @@ func (b *Reader) Stream() { b.limits.File = math.MaxInt64 }
 func (b *Reader) Limits() Limits { return b.limits }
 
 // Use counts memory that is about to be taken for what was read, in bytes. The error is ErrTooLarge: a file
-// of this size has no reason to take so much.
+// of this size has no reason to take so much; or ErrShared.
 func (b *Reader) Use(n int64) error {
 	b.used += n
 	if b.used <= b.allowed {
@@ -219,6 +223,12 @@ func (b *Reader) bound() error {
 	}
 	if b.used > b.allowed {
 		return fmt.Errorf("%w: the first %s of the file hold what takes more than %s of memory", ErrTooLarge, size(b.read), size(b.allowed))
+	}
+	if share := b.limits.Share; share != nil {
+		held, ok := share.grow(b.used)
+		if b.allowed = min(b.allowed, held); !ok {
+			return ErrShared
+		}
 	}
 	return nil
 }

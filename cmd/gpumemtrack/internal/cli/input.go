@@ -92,9 +92,14 @@ func addAsFlag(a *App, cmd *cobra.Command, command, usage string) {
 // OpenInput opens what an argument names and says what kind it is. Its size is limited by --max-file and --max-memory. The
 // error of a file whose kind the running command does not read says which command does, and wraps files.ErrFormat.
 func OpenInput(a *App, word string) (*Input, error) {
-	LimitMemory(a)
+	limits := limitsOf(a)
+	limitMemory(limits.Memory)
+	return openWithin(a, word, limits)
+}
+
+func openWithin(a *App, word string, limits bounded.Limits) (*Input, error) {
 	endOnSignal(a)
-	in := &Input{app: a, Name: word, shown: word, command: a.command, limits: limitsOf(a), limited: a.maxFile > 0}
+	in := &Input{app: a, Name: word, shown: word, command: a.command, limits: limits, limited: a.maxFile > 0}
 	var err error
 	switch {
 	case word == "-":

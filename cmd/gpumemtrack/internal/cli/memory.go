@@ -26,12 +26,14 @@ const ownMemory = 256 << 20
 
 // LimitMemory limits the program's memory from here on. Files may take the limit of --max-memory, and what is made of
 // them half as much again. If it is called several times, the largest limit counts.
-func LimitMemory(a *App) {
+func LimitMemory(a *App) { limitMemory(limitsOf(a).Memory) }
+
+// limitMemory is LimitMemory for files that may take so many bytes.
+func limitMemory(files int64) {
 	if !ownProcess {
 		return
 	}
-	most := limitsOf(a).Memory
-	most += most/2 + ownMemory
+	most := files + files/2 + ownMemory
 	if addresses := addressSpace(); addresses > 0 {
 		const runtimes, least = 3 << 29, 64 << 20 // Go's runtime reserves addresses that it does not use
 		most = min(most, max(least, (addresses-runtimes)/2))

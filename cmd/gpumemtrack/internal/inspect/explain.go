@@ -198,7 +198,13 @@ func explainRanks(a *cli.App, word string, paths []string, device int, at string
 func explainAll(a *cli.App, paths []string, device int, at string) (all []explained, skipped int, damaged []damagedFile, first error) {
 	cli.Announce(a, paths)
 	found, errs := make([]explained, len(paths)), make([]error, len(paths))
-	inParallel(len(paths), func(i int) { found[i], errs[i] = explainOne(a, paths[i], device, at) })
+	pool := cli.NewPool(a)
+	inParallel(len(paths), func(i int) {
+		errs[i] = pool.Read(paths[i], func(f *files.File) (err error) {
+			found[i], err = explainOne(f, paths[i], device, at)
+			return err
+		})
+	})
 	for i, err := range errs {
 		switch {
 		case err == nil:
@@ -218,8 +224,8 @@ func explainAll(a *cli.App, paths []string, device int, at string) (all []explai
 	return all, skipped, damaged, nil
 }
 
-func explainOne(a *cli.App, path string, device int, at string) (explained, error) {
-	r, err := cli.OpenDump(a, path, device)
+func explainOne(f *files.File, path string, device int, at string) (explained, error) {
+	r, err := cli.DumpOf(f, path, device)
 	if err != nil {
 		return explained{}, err
 	}

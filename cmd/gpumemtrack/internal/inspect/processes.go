@@ -136,15 +136,14 @@ func readAll(a *cli.App, paths []string, o tableOptions) ([]*export.Usage, []pro
 	}
 	cli.Announce(a, paths)
 	read, all, errs := make([]*export.Usage, len(paths)), make([]processInfo, len(paths)), make([]error, len(paths))
+	pool := cli.NewPool(a)
 	inParallel(len(paths), func(i int) {
-		f, err := cli.Open(a, paths[i])
-		if err != nil {
-			errs[i] = err
-			return
-		}
-		if read[i], err = all[i].read(f, o); err != nil {
-			errs[i] = fmt.Errorf("%s: %w", paths[i], err)
-		}
+		errs[i] = pool.Read(paths[i], func(f *files.File) (err error) {
+			if read[i], err = all[i].read(f, o); err != nil {
+				return fmt.Errorf("%s: %w", paths[i], err)
+			}
+			return nil
+		})
 	})
 	return read, all, errs
 }
