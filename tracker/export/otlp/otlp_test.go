@@ -97,11 +97,11 @@ func (s *server) takeProfiles(payload []byte) error {
 	d := data.Dictionary
 	for _, resource := range data.ResourceProfiles {
 		for _, p := range resource.ScopeProfiles[0].Profiles {
-			if id := hex.EncodeToString(p.ProfileId); s.ids[id] {
+			id := hex.EncodeToString(p.ProfileId)
+			if s.ids[id] {
 				continue
-			} else {
-				s.ids[id] = true
 			}
+			s.ids[id] = true
 			of := d.StringTable[p.SampleType.TypeStrindex]
 			for _, sample := range p.Samples {
 				key := of + "\n" + describe(d, sample)
