@@ -94,7 +94,7 @@ func New(dev alloc.Device, cfg Config) (*Cache, error) {
 		return nil, fmt.Errorf("new cache on %s: %w", c.device, err)
 	}
 	c.rounding = rounding{cfg.Roundup, cfg.Roundup != ([16]int{})}
-	c.live, c.driver.mu = newTable(&c.blocks), &c.mu
+	c.live, c.driver.mu, c.driver.polling = newTable(&c.blocks), &c.mu, &c.pending.polling
 	c.pending.dev, _ = alloc.As[capability.EventDevice](dev)
 	if checker, ok := alloc.As[reuseChecker](dev); ok {
 		c.checkReuse = checker.CheckReuse()

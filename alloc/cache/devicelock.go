@@ -14,7 +14,8 @@ import (
 //
 // If a method of the device calls the cache, the goroutine would wait for itself: it gets an error instead.
 type driverLock struct {
-	mu *spinlock.Mutex // the cache's, which guards the fields below
+	mu      *spinlock.Mutex // the cache's, which guards the fields below
+	polling *deviceLock     // which is locked after this
 
 	held    bool
 	owner   uint64        // the goroutine that holds it
@@ -23,9 +24,12 @@ type driverLock struct {
 
 // lock locks d. While another goroutine holds it, lock calls instead, which may be nil, with mu held, and again
 // whenever a block has become inactive: if instead reports true, lock returns without d. The error is
-// alloc.ErrReentrant if the calling goroutine holds d already.
+// alloc.ErrReentrant if the calling goroutine holds d already, or polling: who holds d may be waiting for that.
 func (d *driverLock) lock(instead func() bool) (locked bool, err error) {
 	me := callstack.Goroutine()
+	if d.polling.owner.Load() == me {
+		return false, alloc.ErrReentrant
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for d.held {
