@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -135,7 +136,7 @@ func attributes(d nvml.Device) []*commonpb.KeyValue {
 // point returns a value in the unit of the conventions; nothing of a quantity that has no metric.
 func point(q nvml.Quantity, v float64, device []*commonpb.KeyValue) []otlp.Point {
 	one := func(metric *otlp.Metric, value any) []otlp.Point {
-		return []otlp.Point{{Metric: metric, Attributes: device[:len(device):len(device)], Value: value}}
+		return []otlp.Point{{Metric: metric, Attributes: slices.Clip(device), Value: value}}
 	}
 	switch q {
 	case nvml.MemoryUsed:
@@ -155,7 +156,7 @@ func point(q nvml.Quantity, v float64, device []*commonpb.KeyValue) []otlp.Point
 	case nvml.Temperature:
 		return one(temperature, v)
 	case nvml.ClockGraphics, nvml.ClockMemory, nvml.ClockSM, nvml.ClockVideo:
-		device = append(device[:len(device):len(device)], otlp.String("gpumem.clock", clocks[q]))
+		device = append(slices.Clip(device), otlp.String("gpumem.clock", clocks[q]))
 		return one(clock, int64(v*1e6))
 	}
 	return nil // free memory is limit less usage
