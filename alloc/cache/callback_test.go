@@ -177,28 +177,3 @@ func TestADeviceThatCallsTheCache(t *testing.T) {
 		require.NoError(t, c.Close(), "it is not closed by the calls that failed")
 	}
 }
-
-// TestADeviceThatCallsTheCacheFromEvents gets an error from it, too: a goroutine that holds the driver's lock may wait for
-// the events.
-func TestADeviceThatCallsTheCacheFromEvents(t *testing.T) {
-	const side = alloc.Stream(1)
-	dev := &hooked{Device: open(t, sim.Config{Memory: 512 * alloc.MiB}), before: func() {}}
-	c := cachetest.NewCache(t, dev, cache.Config{})
-	p, err := c.Alloc(30 * alloc.MiB)
-	require.NoError(t, err)
-	require.NoError(t, c.RecordStream(p, side))
-	calls := 0
-	dev.before = func() {
-		calls++
-		_, err := c.Trim()
-		require.ErrorIs(t, err, alloc.ErrReentrant)
-		_, err = c.Alloc(200 * alloc.MiB)
-		require.ErrorIs(t, err, alloc.ErrReentrant)
-	}
-	require.NoError(t, c.Free(p)) // which records an event
-	require.Positive(t, calls)
-	dev.before = func() {}
-	_, err = c.Trim()
-	require.NoError(t, err)
-	require.NoError(t, c.Close())
-}
