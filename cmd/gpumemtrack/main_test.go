@@ -51,7 +51,7 @@ func TestCtrlC(t *testing.T) {
 		require.NoError(t, cmd.Start())
 		_, err = io.WriteString(stdin, "\x80\x04}")
 		require.NoError(t, err)
-		written, told := 0, false
+		written, told := int64(0), false
 		for err == nil && written < whole {
 			if written > begun && !told {
 				told = true
@@ -59,7 +59,7 @@ func TestCtrlC(t *testing.T) {
 			}
 			var n int
 			n, err = stdin.Write(piece)
-			written += n
+			written += int64(n)
 		}
 		assert.ErrorIs(t, err, syscall.EPIPE, "it reads no more")
 		_ = cmd.Wait() // the code is checked

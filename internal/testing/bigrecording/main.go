@@ -96,7 +96,7 @@ const (
 type buffer struct{ slot, size, stack int }
 
 // history calls event for each event, in order, and returns what is live at the end, by slot.
-func history(c config, event func(action string, b buffer, micros int)) map[int]buffer {
+func history(c config, event func(action string, b buffer, micros int64)) map[int]buffer {
 	r := rand.New(rand.NewPCG(c.seed, 2))
 	free := make([]int, 2*c.live)
 	for i := range free {
@@ -104,11 +104,11 @@ func history(c config, event func(action string, b buffer, micros int)) map[int]
 	}
 	live := make([]buffer, 0, 2*c.live)
 	for n := 0; n < c.events; n++ {
-		now := began + step*n
+		now := began + step*int64(n)
 		if len(live) < c.live || len(free) > 0 && r.IntN(3) == 0 {
 			b := buffer{slot: free[len(free)-1], stack: r.IntN(c.stacks)}
 			free = free[:len(free)-1]
-			b.size = 512 * (1 + (b.stack*2654435761+r.IntN(3))%4095)
+			b.size = 512 * (1 + int((int64(b.stack)*2654435761+r.Int64N(3))%4095))
 			live = append(live, b)
 			event("alloc", b, now)
 			continue
@@ -137,7 +137,7 @@ type writer struct {
 }
 
 func (w *writer) snapshot(c config) {
-	end := history(c, func(string, buffer, int) {})
+	end := history(c, func(string, buffer, int64) {})
 	w.beginDict()
 	w.text("segments")
 	w.beginList()
@@ -160,11 +160,11 @@ func (w *writer) snapshot(c config) {
 	w.endDict()
 }
 
-func (w *writer) event(action string, b buffer, micros int) {
+func (w *writer) event(action string, b buffer, micros int64) {
 	w.element()
 	w.beginDict()
 	w.item("action", action)
-	w.item("addr", base+b.slot*slotBytes)
+	w.item("addr", base+int64(b.slot)*slotBytes)
 	w.item("size", b.size)
 	w.item("stream", 0)
 	w.item("time_us", micros)
@@ -196,7 +196,7 @@ func (w *writer) segment(first int, live map[int]buffer) {
 	w.element()
 	w.beginDict()
 	w.item("device", 0)
-	w.item("address", base+first*slotBytes)
+	w.item("address", base+int64(first)*slotBytes)
 	w.item("total_size", perSlab*slotBytes)
 	w.item("allocated_size", used)
 	w.item("active_size", used)
@@ -211,17 +211,17 @@ func (w *writer) segment(first int, live map[int]buffer) {
 	for slot := first; slot < first+perSlab; slot++ {
 		b, ok := live[slot]
 		if ok {
-			w.block(slot*slotBytes, b.size, "active_allocated", b.stack)
+			w.block(int64(slot)*slotBytes, b.size, "active_allocated", b.stack)
 		}
 		if b.size < slotBytes {
-			w.block(slot*slotBytes+b.size, slotBytes-b.size, "inactive", -1)
+			w.block(int64(slot)*slotBytes+int64(b.size), slotBytes-b.size, "inactive", -1)
 		}
 	}
 	w.endList()
 	w.endDict()
 }
 
-func (w *writer) block(at, size int, state string, stack int) {
+func (w *writer) block(at int64, size int, state string, stack int) {
 	w.element()
 	w.beginDict()
 	w.item("address", base+at)

@@ -89,26 +89,28 @@ func (p *pickler) text(s string) {
 	p.texts[s] = p.store()
 }
 
-// item writes a key and its value: a string, an int or a bool.
+// item writes a key and its value: a string, an int, an int64 or a bool.
 func (p *pickler) item(key string, value any) {
 	p.text(key)
 	switch v := value.(type) {
 	case string:
 		p.text(v)
 	case int:
+		p.number(int64(v))
+	case int64:
 		p.number(v)
 	case bool:
 		p.out.WriteByte(map[bool]byte{true: 0x88, false: 0x89}[v])
 	}
 }
 
-func (p *pickler) number(n int) {
+func (p *pickler) number(n int64) {
 	switch {
 	case 0 <= n && n < 1<<8:
 		p.out.Write([]byte{'K', byte(n)})
 	case 0 <= n && n < 1<<16:
 		p.out.Write(binary.LittleEndian.AppendUint16([]byte{'M'}, uint16(n)))
-	case -1<<31 <= int64(n) && int64(n) < 1<<31:
+	case -1<<31 <= n && n < 1<<31:
 		p.out.Write(binary.LittleEndian.AppendUint32([]byte{'J'}, uint32(n)))
 	default:
 		p.out.Write(binary.LittleEndian.AppendUint64([]byte{0x8a, 8}, uint64(n)))

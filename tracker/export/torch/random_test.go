@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -33,7 +34,6 @@ type storyBuffer struct {
 	addr, size int64
 	label      string
 	compile    string
-	requested  bool // its free is
 }
 
 // seen is an event as it must be read.
@@ -55,9 +55,7 @@ func (s *story) at() int64 {
 func (s *story) add(action string, addr, size int64, more map[string]any) {
 	at := s.at()
 	e := map[string]any{"action": action, "addr": addr, "size": size, "stream": 0, "time_us": at}
-	for k, v := range more {
-		e[k] = v
-	}
+	maps.Copy(e, more)
 	s.events = append(s.events, e)
 }
 

@@ -312,10 +312,9 @@ func (s *sweep) bottom() (leaf int, below int64) {
 				break
 			} else if i == len(nodes)-1 && d == len(s.sums)-1 {
 				return len(s.largest), below + n
-			} else {
-				below += n
-				leaf = (i + 1) << (bits * d)
 			}
+			below += nodes[i].bytes
+			leaf = (i + 1) << (bits * d)
 		}
 	}
 	return leaf, below

@@ -55,8 +55,6 @@ func checked(q *request.Query) error {
 	return nil
 }
 
-func wrong(format string, args ...any) error { return &wrongError{fmt.Errorf(format, args...)} }
-
 func notFound(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", errNotFound, fmt.Errorf(format, args...))
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -117,15 +118,13 @@ func TestEveryRouteAnswers(t *testing.T) {
 
 func TestOnlyTheTokenIsAnswered(t *testing.T) {
 	v, url := serving(t, sourceOf("rank0", trained(t)))
-	code := func(method, path, host string, header http.Header) (int, *http.Response) {
+	code := func(method, path, host string, header http.Header) (status int, of http.Header) {
 		r, err := http.NewRequestWithContext(t.Context(), method, url+path, nil)
 		require.NoError(t, err)
 		if host != "" {
 			r.Host = host
 		}
-		for name, values := range header {
-			r.Header[name] = values
-		}
+		maps.Copy(r.Header, header)
 		client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 		answer, err := client.Do(r)
 		require.NoError(t, err)
@@ -133,7 +132,7 @@ func TestOnlyTheTokenIsAnswered(t *testing.T) {
 		assert.Empty(t, answer.Header.Get("Access-Control-Allow-Origin"))
 		assert.Equal(t, "nosniff", answer.Header.Get("X-Content-Type-Options"))
 		assert.Contains(t, answer.Header.Get("Content-Security-Policy"), "frame-ancestors 'none'")
-		return answer.StatusCode, answer
+		return answer.StatusCode, answer.Header
 	}
 	bearer := http.Header{"Authorization": {"Bearer " + v.Token()}}
 	for _, path := range append([]string{"/", "/api/nothing", "/x"}, "/api/"+routes[0], "/api/"+routes[4]) {
@@ -148,9 +147,10 @@ func TestOnlyTheTokenIsAnswered(t *testing.T) {
 	}
 	got, answer := code("GET", "/?token="+v.Token(), "", nil)
 	require.Equal(t, http.StatusSeeOther, got)
-	assert.Equal(t, "/", answer.Header.Get("Location"))
-	require.Len(t, answer.Cookies(), 1)
-	cookie := answer.Cookies()[0]
+	assert.Equal(t, "/", answer.Get("Location"))
+	cookies := (&http.Response{Header: answer}).Cookies()
+	require.Len(t, cookies, 1)
+	cookie := cookies[0]
 	assert.True(t, cookie.HttpOnly)
 	assert.Equal(t, http.SameSiteLaxMode, cookie.SameSite)
 	got, _ = code("GET", "/", "", http.Header{"Cookie": {cookie.Name + "=" + cookie.Value}})
