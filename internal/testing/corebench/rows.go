@@ -234,9 +234,10 @@ func (d slow) Free(p alloc.Ptr) error {
 }
 
 func besideDriver() ([]*way, string) {
-	next := shapes()
-	each := func(name string, work func(tr *tracker.MemTracker, i int)) *way {
+	const most = 200_000 // shapes, of which the largest is still one of the small pool: the driver goroutine empties the other
+	each := func(name string, work func(tr *tracker.MemTracker, next func() alloc.Shape, i int)) *way {
 		return &way{name: name, value: func(int) float64 {
+			next := shapes()
 			tr := newTracker(tracker.Config{Device: slow{must(sim.New(sim.Config{Memory: alloc.TiB}))}})
 			defer closing(tr)()
 			allocFree(tr, known)
@@ -250,8 +251,8 @@ func besideDriver() ([]*way, string) {
 			})
 			keep := must(tr.Alloc(known, alloc.Float32, tracker.Input)) // so that its segment stays
 			begin, n := time.Now(), 0
-			for ; time.Since(begin) < roundTime; n++ {
-				work(tr, n)
+			for ; n < most && time.Since(begin) < roundTime; n++ {
+				work(tr, next, n)
 			}
 			took := time.Since(begin)
 			stop.Store(true)
@@ -261,9 +262,11 @@ func besideDriver() ([]*way, string) {
 		}}
 	}
 	return []*way{
-		each("a shape and a stack that repeat", func(tr *tracker.MemTracker, _ int) { allocFree(tr, known) }),
-		each("a new shape", func(tr *tracker.MemTracker, _ int) { allocFree(tr, next()) }),
-		each("a new stack", func(tr *tracker.MemTracker, i int) { fork(i, 20, func() { allocFree(tr, known) }) }),
+		each("a shape and a stack that repeat", func(tr *tracker.MemTracker, _ func() alloc.Shape, _ int) { allocFree(tr, known) }),
+		each("a new shape", func(tr *tracker.MemTracker, next func() alloc.Shape, _ int) { allocFree(tr, next()) }),
+		each("a new stack", func(tr *tracker.MemTracker, _ func() alloc.Shape, i int) {
+			fork(i, 20, func() { allocFree(tr, known) })
+		}),
 	}, ""
 }
 
