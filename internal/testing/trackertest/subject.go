@@ -77,7 +77,7 @@ func newSubject(w *world, from *pool, ownCache bool) *subject {
 	// a check waits for it. See waitCollected.
 	lost := max(0, w.rand.IntN(6)-3)
 	s.config = tracker.Config{
-		Device: w.device, NoCache: !ownCache, Report: s.report, MaxEvents: 1 << 16, MaxMarks: 5,
+		Device: w.device, NoCache: !ownCache, Report: s.report, MaxEvents: 1 << 18, MaxMarks: 5,
 		FindUnreachable: lost == 1, FreeUnreachable: lost == 2, Sections: tracker.SectionConfig{Host: "none"},
 		Logger: slog.New(handler{slog.DiscardHandler, func() { w.callback(s) }}),
 		Clock: func() time.Time {
@@ -232,6 +232,9 @@ func (s *subject) catchUp() {
 			s.compareTwins(looks[0])
 			looks = looks[1:]
 		}
+	}
+	if len(events) > 0 {
+		require.LessOrEqual(s.world.t, events[0].Seq, s.replay.next, "the history has all events of a round")
 	}
 	for _, e := range events {
 		if e.Seq >= s.replay.next {
